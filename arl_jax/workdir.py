@@ -1,0 +1,113 @@
+"""Keeps a run's folder to one configuration."""
+
+from collections.abc import Iterator, Mapping
+import json
+import pathlib
+from typing import Any
+
+from arl_jax import config as config_lib
+
+# What must not change between a run and its resume: it would be another run.
+# A name that ends in a dot stands for the whole section.
+FINGERPRINT_KEYS = (
+  "seed",
+  "policy.",
+  "environment.",
+  "warmup.",
+  "rollout.tasks_per_step",
+  "rollout.group_size",
+  "rollout.temperature",
+  "rollout.top_k",
+  "rollout.top_p",
+  "rollout.max_turns",
+  "rollout.max_tokens_per_turn",
+  "rollout.max_length",
+  "rollout.mode",
+  "rollout.max_staleness",
+  "advantage.",
+  "loss.",
+  "optimizer.",
+  "learner.minibatches_per_step",
+)
+_FILE_NAME = "fingerprint.json"
+_NUM_SHOWN = 5
+
+
+def fingerprint(config: config_lib.Section) -> str:
+  """Returns the parts that a resume must share, as stable JSON."""
+  flat = {
+    key: value
+    for key, value in _flatten(config)
+    if any(
+      key == kept or (kept.endswith(".") and key.startswith(kept))
+      for kept in FINGERPRINT_KEYS
+    )
+  }
+  return json.dumps(flat, sort_keys=True, indent=1) + "\n"
+
+
+def check_workdir(
+  config: config_lib.Section,
+  workdir: str | pathlib.Path,
+  *,
+  create: bool = False,
+) -> None:
+  """Refuses a workdir that was written with another configuration.
+
+  Args:
+    config: the whole configuration of this run.
+    workdir: the run's folder.
+    create: write the fingerprint if the folder has none yet.
+
+  Raises:
+    ConfigError: listing the first keys that differ.
+  """
+  file = pathlib.Path(workdir) / _FILE_NAME
+  ours = fingerprint(config)
+  if not file.exists():
+    if create:
+      file.parent.mkdir(parents=True, exist_ok=True)
+      file.write_text(ours, encoding="utf-8")
+    return
+  try:
+    theirs = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(theirs, dict):
+      raise ValueError("it holds no JSON object")
+  except ValueError as error:
+    raise config_lib.ConfigError(
+      f"{file} cannot be read ({error}); restore it or use a new --workdir."
+    ) from error
+  lines = _differences(theirs, json.loads(ours))
+  if lines:
+    shown = "".join(f"\n  {line}" for line in lines[:_NUM_SHOWN])
+    more = len(lines) - _NUM_SHOWN
+    rest = f"\n  (and {more} more)" if more > 0 else ""
+    raise config_lib.ConfigError(
+      f"workdir {workdir} holds a run with another configuration:{shown}{rest}"
+      "\nGo on with the same values, or give another --workdir."
+    )
+
+
+def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]):
+  """Returns one line per key that differs, in the order of the names."""
+  absent = object()
+
+  def show(value: Any) -> str:
+    return "not set" if value is absent else repr(value)
+
+  lines: list[str] = []
+  for key in sorted(theirs.keys() | ours.keys()):
+    before, now = theirs.get(key, absent), ours.get(key, absent)
+    if before != now:
+      lines.append(f"{key}: {show(before)} there, {show(now)} here")
+  return lines
+
+
+def _flatten(
+  section: config_lib.Section, prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+  for key, value in config_lib.items(section, prefix):
+    if config_lib.is_section(value):
+      yield from _flatten(value, f"{prefix}{key}.")
+    else:
+      yield f"{prefix}{key}", value
