@@ -1,0 +1,1 @@
+"""The three doors between the device world and the host world."""

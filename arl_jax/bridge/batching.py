@@ -1,0 +1,202 @@
+"""Door 1: groups of episodes become padded batches of a few fixed shapes."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from arl_jax.episode import Episode
+from arl_jax.episode import EpisodeStatus
+from arl_jax.episode import Group
+from arl_jax.episode import Row
+from arl_jax.ops.grouping import dense_ids
+from arl_jax.types import TrajectoryBatch
+
+
+_TOKEN_FIELDS = (
+  "tokens",
+  "action_mask",
+  "turn_ids",
+  "segment_ids",
+  "positions",
+  "behavior_logprobs",
+  "policy_versions",
+)
+
+
+def collate_groups(
+  groups: Sequence[Group], *, num_rows: int, length: int, num_turns: int
+) -> TrajectoryBatch:
+  """Pads the episodes of a step into one batch of NumPy arrays.
+
+  Rows of failed episodes, and of groups with fewer than two episodes that
+  finished, get `row_mask` False: they neither learn nor move a baseline.
+
+  Args:
+    groups: whole groups, in the order of their tasks.
+    num_rows: B; rows that are missing become filler.
+    length: T; every row must fit.
+    num_turns: K; every episode must fit.
+
+  Raises:
+    ValueError: if the rows, a row's tokens or an episode's turns don't fit.
+  """
+  rows: list[Row] = []
+  owners: list[tuple[int, int, Episode]] = []
+  finished: list[bool] = []
+  num_episodes = 0
+  for index, group in enumerate(groups):
+    good = [e.status != EpisodeStatus.FAILED for e in group.episodes]
+    for episode, is_good in zip(group.episodes, good, strict=True):
+      for row in episode.rows:
+        rows.append(row)
+        owners.append((index, num_episodes, episode))
+        finished.append(is_good and sum(good) >= 2)
+      num_episodes += 1
+  batch = pad_rows(rows, num_rows=num_rows, length=length, num_turns=num_turns)
+  state_keys: list[tuple[int, str] | None] = []
+  for b, (group_id, episode_id, episode) in enumerate(owners):
+    turns = episode.turns
+    if len(turns) > num_turns:
+      raise ValueError(
+        f"an episode has {len(turns)} turns; num_turns is {num_turns}"
+      )
+    batch.turn_rewards[b, : len(turns)] = [turn.reward for turn in turns]
+    batch.turn_mask[b, : len(turns)] = True
+    batch.group_ids[b] = group_id
+    batch.episode_ids[b] = episode_id
+    batch.row_mask[b] = finished[b]
+    keys = [turn.state_key for turn in turns]
+    padded = [*keys, *[None] * (num_turns - len(keys))]
+    state_keys.extend(None if k is None else (group_id, k) for k in padded)
+  if owners:
+    ids = dense_ids([k for k in state_keys if k is not None])
+    flat = np.full(len(state_keys), -1, np.int32)
+    flat[[i for i, k in enumerate(state_keys) if k is not None]] = ids
+    batch.state_ids[: len(owners)] = flat.reshape(len(owners), num_turns)
+  return batch
+
+
+def pad_rows(
+  rows: Sequence[Row], *, num_rows: int, length: int, num_turns: int
+) -> TrajectoryBatch:
+  """Pads rows into a batch whose rewards and ids are still empty.
+
+  Args:
+    rows: token streams, each of `length` tokens at most.
+    num_rows: B; rows that are missing become filler.
+    length: T.
+    num_turns: K.
+  """
+  if len(rows) > num_rows:
+    raise ValueError(f"{len(rows)} rows don't fit num_rows, {num_rows}")
+  longest = max((len(row) for row in rows), default=0)
+  if longest > length:
+    raise ValueError(f"a row has {longest} tokens; length is {length}")
+  tokens, turns = (num_rows, length), (num_rows, num_turns)
+  batch = TrajectoryBatch(
+    tokens=np.zeros(tokens, np.int32),
+    action_mask=np.zeros(tokens, bool),
+    turn_ids=np.full(tokens, -1, np.int32),
+    segment_ids=np.zeros(tokens, np.int32),
+    positions=np.zeros(tokens, np.int32),
+    behavior_logprobs=np.zeros(tokens, np.float32),
+    policy_versions=np.full(tokens, -1, np.int32),
+    turn_rewards=np.zeros(turns, np.float32),
+    turn_mask=np.zeros(turns, bool),
+    group_ids=np.zeros(num_rows, np.int32),
+    episode_ids=np.zeros(num_rows, np.int32),
+    agent_ids=np.zeros(num_rows, np.int32),
+    state_ids=np.full(turns, -1, np.int32),
+    edge_ids=np.full(turns, -1, np.int32),
+    row_mask=np.zeros(num_rows, bool),
+  )
+  for b, row in enumerate(rows):
+    n = len(row)
+    batch.tokens[b, :n] = row.tokens
+    batch.action_mask[b, :n] = row.action_mask
+    batch.turn_ids[b, :n] = row.turn_ids
+    batch.segment_ids[b, :n] = 1
+    batch.positions[b, :n] = np.arange(n)
+    batch.behavior_logprobs[b, :n] = row.behavior_logprobs
+    batch.policy_versions[b, :n] = row.policy_versions
+    batch.agent_ids[b] = row.agent_id
+    batch.row_mask[b] = True
+  return batch
+
+
+def split_minibatches(
+  live: npt.NDArray[np.bool_],
+  *,
+  num_minibatches: int,
+  min_rows: int,
+  seed: int,
+) -> list[npt.NDArray[np.int64]]:
+  """Deals the rows that carry a signal into minibatches, one update each.
+
+  Args:
+    live: bool `[B]` rows to train on.
+    num_minibatches: most minibatches to make.
+    min_rows: fewest rows in each, unless there are fewer in all.
+    seed: fixes the order in which rows are dealt.
+
+  Returns:
+    Index arrays that together hold each live row once; none if no row is.
+  """
+  rows = np.flatnonzero(live)
+  if not len(rows):
+    return []
+  np.random.default_rng(seed).shuffle(rows)
+  count = max(1, min(num_minibatches, len(rows) // min_rows))
+  return [np.sort(part) for part in np.array_split(rows, count)]
+
+
+def micro_batches(
+  batch: TrajectoryBatch,
+  advantages: npt.NDArray[np.float32],
+  rows: npt.NDArray[np.int64],
+  *,
+  micro_batch_rows: int,
+  lengths: Sequence[int],
+) -> Iterator[tuple[TrajectoryBatch, npt.NDArray[np.float32]]]:
+  """Cuts a minibatch into pieces of equal rows and the fewest columns.
+
+  Rows are sorted by length, so that short ones are not padded to long ones.
+
+  Args:
+    batch: NumPy arrays of the whole step.
+    advantages: float32 `[B, T]`.
+    rows: which rows belong to the minibatch.
+    micro_batch_rows: rows in each piece; the last one is filled up.
+    lengths: allowed numbers of columns; T is always allowed.
+  """
+  sizes = (batch.segment_ids > 0).sum(axis=1)
+  ordered = rows[np.argsort(sizes[rows], kind="stable")]
+  total = batch.tokens.shape[1]
+  for start in range(0, len(ordered), micro_batch_rows):
+    chosen = ordered[start : start + micro_batch_rows]
+    longest = int(sizes[chosen].max())
+    width = min((n for n in lengths if longest <= n < total), default=total)
+    yield _take(batch, advantages, chosen, micro_batch_rows, width)
+
+
+def _take(
+  batch: TrajectoryBatch,
+  advantages: npt.NDArray[np.float32],
+  chosen: npt.NDArray[np.int64],
+  num_rows: int,
+  width: int,
+) -> tuple[TrajectoryBatch, npt.NDArray[np.float32]]:
+  filler = num_rows - len(chosen)
+  # Filler repeats a real row but counts nowhere: no action, no row.
+  index = np.concatenate([chosen, np.repeat(chosen[:1], filler)])
+
+  fields = {
+    name: getattr(batch, name)[index]
+    for name in TrajectoryBatch.__annotations__
+  }
+  for name in _TOKEN_FIELDS:
+    fields[name] = fields[name][:, :width]
+  fields["row_mask"][len(chosen) :] = False
+  fields["action_mask"][len(chosen) :] = False
+  return TrajectoryBatch(**fields), advantages[index][:, :width]

@@ -1,0 +1,487 @@
+"""Door 2: many concurrent generate() calls become one batched decode."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent import futures
+import dataclasses
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from arl_jax.actors.policy import Completion
+from arl_jax.actors.policy import SamplingParams
+from arl_jax.bridge.slots import Placement
+from arl_jax.bridge.slots import SlotTable
+from arl_jax.models import decode
+from arl_jax.models import kv_cache
+from arl_jax.models.transformer import ModelConfig
+
+MAX_STOP_IDS = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+  """Fixed shapes of the engine.
+
+  Attributes:
+    num_slots: rows that decode at once.
+    max_length: longest row, prompt and observations included.
+    chunk_size: decode steps between two looks at who waits.
+    decode_rows: numbers of rows that decode is compiled for.
+    prefill_rows: numbers of rows that prefill is compiled for.
+    prefill_lengths: numbers of new tokens that prefill is compiled for.
+    kv_lengths: numbers of cells that attention is compiled for.
+    on_new_weights: `refresh` prefills again; `keep` goes on with old keys.
+  """
+
+  num_slots: int = 32
+  max_length: int = 512
+  chunk_size: int = 8
+  decode_rows: tuple[int, ...] = ()
+  prefill_rows: tuple[int, ...] = (8, 32)
+  prefill_lengths: tuple[int, ...] = (16, 64)
+  kv_lengths: tuple[int, ...] = ()
+  on_new_weights: str = "refresh"
+
+  def __post_init__(self) -> None:
+    if self.on_new_weights not in ("refresh", "keep"):
+      raise ValueError(
+        f"on_new_weights is {self.on_new_weights!r}; expected 'refresh' or"
+        " 'keep'"
+      )
+    for name in ("num_slots", "max_length", "chunk_size"):
+      if getattr(self, name) < 1:
+        raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
+    for name in ("prefill_rows", "prefill_lengths"):
+      if not getattr(self, name):
+        raise ValueError(f"{name} is empty; give at least one size")
+
+
+@dataclasses.dataclass(kw_only=True)
+class EngineStats:
+  """Running totals since the engine started."""
+
+  sampled_tokens: int = 0
+  prefilled_tokens: int = 0
+  shared_tokens: int = 0
+  decode_steps: int = 0
+  weight_changes: int = 0
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class _Request:
+  ids: npt.NDArray[np.int32]
+  sampling: SamplingParams
+  session: str
+  future: asyncio.Future[Completion]
+  slot: int = -1
+  tokens: list[npt.NDArray[np.int32]] = dataclasses.field(default_factory=list)
+  logprobs: list[npt.NDArray[np.float32]] = dataclasses.field(
+    default_factory=list
+  )
+  versions: list[int] = dataclasses.field(default_factory=list)
+
+  @property
+  def remaining(self) -> int:
+    return self.sampling.max_tokens - len(self.versions)
+
+  def all_ids(self) -> npt.NDArray[np.int32]:
+    return np.concatenate([self.ids, *self.tokens])
+
+
+class Engine:
+  """A policy that decodes in fixed slots and keeps keys while tools run.
+
+  Use as `async with Engine(...) as engine`. Device work runs on one thread,
+  so the event loop never waits for it.
+  """
+
+  def __init__(
+    self,
+    model: ModelConfig,
+    params: Any,
+    config: EngineConfig,
+    *,
+    version: int = 0,
+    executor: futures.Executor | None = None,
+    cache_sharding: Any = None,
+  ):
+    """Allocates the cache.
+
+    Args:
+      model: shape of the transformer.
+      params: weights, in the dtype of the activations; never donated.
+      config: fixed shapes.
+      version: version of the weights.
+      executor: the thread for device work; one of its own by default.
+      cache_sharding: NamedSharding of both cache arrays.
+    """
+    self.stats = EngineStats()
+    self.version = version
+    self._model = model
+    self._params = params
+    self._config = config
+    self._executor = executor or futures.ThreadPoolExecutor(1, "engine")
+    self._owns_executor = executor is None
+    self._table = SlotTable(
+      num_slots=config.num_slots, max_length=config.max_length
+    )
+    self._cache = jax.jit(
+      kv_cache.init_cache,
+      static_argnames=("config", "num_slots", "max_length"),
+      out_shardings=cache_sharding,
+    )(model, num_slots=config.num_slots, max_length=config.max_length)
+    self._waiting: list[_Request] = []
+    self._active: dict[int, _Request] = {}
+    self._new_weights: tuple[Any, int] | None = None
+    self._wake = asyncio.Event()
+    self._loop_task: asyncio.Task[None] | None = None
+    self._failure: BaseException | None = None
+
+  # Policy.
+
+  async def generate(
+    self,
+    token_ids: npt.NDArray[np.int32],
+    *,
+    sampling: SamplingParams,
+    session: str,
+  ) -> Completion:
+    """Samples a turn after `token_ids`; see `arl_jax.actors.policy.Policy`.
+
+    Raises:
+      ValueError: if an argument is out of range; the message names it.
+      RuntimeError: if the engine is not running or has failed.
+    """
+    ids = np.asarray(token_ids, np.int32)
+    self._check(ids, sampling)
+    if self._failure is not None:
+      raise RuntimeError("the engine has failed") from self._failure
+    if self._loop_task is None:
+      raise RuntimeError("the engine is not running; use `async with engine`")
+    if any(
+      request.session == session
+      for request in [*self._waiting, *self._active.values()]
+    ):
+      raise ValueError(f"session {session!r} is already generating")
+    room = self._config.max_length - len(ids)
+    request = _Request(
+      ids=ids,
+      sampling=dataclasses.replace(
+        sampling, max_tokens=min(sampling.max_tokens, room)
+      ),
+      session=session,
+      future=asyncio.get_running_loop().create_future(),
+    )
+    self._waiting.append(request)
+    self._wake.set()
+    return await request.future
+
+  def end_session(self, session: str) -> None:
+    """Gives the session's slot back; the session is over."""
+    self._table.end_session(session)
+
+  # Weights.
+
+  def set_params(self, params: Any, version: int) -> None:
+    """Switches to new weights before the next chunk.
+
+    Args:
+      params: weights that nobody donates or deletes.
+      version: stamped on every token sampled from now on.
+    """
+    self._new_weights = (params, version)
+
+  def forget(self) -> None:
+    """Drops everything cached, so that what follows starts afresh."""
+    self._table.forget()
+
+  # Lifetime.
+
+  async def __aenter__(self) -> Self:
+    self._loop_task = asyncio.create_task(self._run(), name="engine")
+    return self
+
+  async def __aexit__(self, *exc: object) -> None:
+    assert self._loop_task is not None
+    self._loop_task.cancel()
+    await asyncio.wait([self._loop_task])
+    self._loop_task = None
+    if self._owns_executor:
+      self._executor.shutdown()
+
+  async def _run(self) -> None:
+    try:
+      while True:
+        await self._wake.wait()
+        self._wake.clear()
+        while self._waiting or self._active:
+          await self._round()
+    except BaseException as error:
+      self._failure = error
+      for request in [*self._waiting, *self._active.values()]:
+        if not request.future.done():
+          request.future.set_exception(
+            RuntimeError("the engine stopped while a request waited")
+          )
+      raise
+
+  async def _round(self) -> None:
+    self._drop_cancelled()
+    self._switch_weights()
+    placements = self._admit()
+    loop = asyncio.get_running_loop()
+    slots, rows, kv_length = self._slot_inputs()
+    tokens, logprobs, counts = await loop.run_in_executor(
+      self._executor, self._step_device, placements, slots, rows, kv_length
+    )
+    self._table.commit(placements)
+    self._deliver(tokens, logprobs, counts)
+    await self._settle()
+
+  async def _settle(self) -> None:
+    # Episodes whose turn has just ended get the loop until none of them adds
+    # a request, so that their next turns share a batch.
+    quiet = 0
+    while quiet < 3:
+      waiting = len(self._waiting)
+      await asyncio.sleep(0)
+      quiet = quiet + 1 if len(self._waiting) == waiting else 0
+
+  # Host bookkeeping.
+
+  def _drop_cancelled(self) -> None:
+    self._waiting = [r for r in self._waiting if not r.future.done()]
+    for slot, request in list(self._active.items()):
+      if request.future.done():
+        del self._active[slot]
+        self._table.park(slot)
+
+  def _switch_weights(self) -> None:
+    if self._new_weights is None:
+      return
+    self._params, self.version = self._new_weights
+    self._new_weights = None
+    self.stats.weight_changes += 1
+    if self._config.on_new_weights == "refresh":
+      self._table.forget()
+
+  def _admit(self) -> list[Placement]:
+    placements = []
+    for slot, request in self._active.items():
+      ids = request.all_ids()
+      if self._table.filled[slot] < len(ids) - 1:  # stale after a switch
+        placement = self._table.place(request.session, ids)
+        assert placement is not None
+        placements.append(placement)
+    still_waiting = []
+    for request in self._waiting:
+      placement = self._table.place(request.session, request.ids)
+      if placement is None:
+        still_waiting.append(request)
+        continue
+      request.slot = placement.slot
+      self._active[placement.slot] = request
+      placements.append(placement)
+    self._waiting = still_waiting
+    return placements
+
+  def _slot_inputs(self) -> tuple[decode.SlotInputs, int, int]:
+    num_slots = self._config.num_slots
+    ints = {
+      name: np.zeros(num_slots, np.int32)
+      for name in ("tokens", "lengths", "budgets", "top_k")
+    }
+    seeds = np.zeros(num_slots, np.uint32)
+    temperature = np.ones(num_slots, np.float32)
+    top_p = np.ones(num_slots, np.float32)
+    stop_ids = np.full((num_slots, MAX_STOP_IDS), -1, np.int32)
+    for slot, request in self._active.items():
+      length = len(request.ids) + len(request.versions) - 1
+      ints["tokens"][slot] = self._table.ids[slot, length]
+      ints["lengths"][slot] = length
+      ints["budgets"][slot] = request.remaining
+      ints["top_k"][slot] = request.sampling.top_k
+      seeds[slot] = request.sampling.seed & 0xFFFFFFFF
+      temperature[slot] = request.sampling.temperature
+      top_p[slot] = request.sampling.top_p
+      stops = request.sampling.stop_ids
+      stop_ids[slot, : len(stops)] = stops
+    longest = int(ints["lengths"].max()) + self._config.chunk_size
+    kv_length = _bucket(
+      min(longest, self._config.max_length),
+      self._config.kv_lengths,
+      self._config.max_length,
+    )
+    rows = _bucket(
+      max(self._active, default=0) + 1,
+      self._config.decode_rows,
+      num_slots,
+    )
+    inputs = decode.SlotInputs(
+      seeds=seeds,
+      temperature=temperature,
+      top_p=top_p,
+      stop_ids=stop_ids,
+      **ints,
+    )
+    return inputs, rows, kv_length
+
+  def _deliver(
+    self,
+    tokens: npt.NDArray[np.int32],
+    logprobs: npt.NDArray[np.float32],
+    counts: npt.NDArray[np.int32],
+  ) -> None:
+    for slot, request in list(self._active.items()):
+      count = int(counts[slot])
+      sampled = tokens[:count, slot]
+      request.tokens.append(sampled)
+      request.logprobs.append(logprobs[:count, slot])
+      request.versions.extend([self.version] * count)
+      self._table.append(slot, sampled)
+      self.stats.sampled_tokens += count
+      stopped = bool(sampled[-1] in request.sampling.stop_ids)
+      if not stopped and request.remaining > 0:
+        continue
+      del self._active[slot]
+      self._table.park(slot)
+      if not request.future.done():
+        request.future.set_result(
+          Completion(
+            token_ids=np.concatenate(request.tokens),
+            logprobs=np.concatenate(request.logprobs),
+            policy_versions=np.asarray(request.versions, np.int32),
+            finish_reason="stop" if stopped else "length",
+          )
+        )
+
+  def _check(
+    self, ids: npt.NDArray[np.int32], sampling: SamplingParams
+  ) -> None:
+    if ids.ndim != 1 or not len(ids):
+      raise ValueError(
+        f"token_ids has shape {ids.shape}; expected [n] with n at least 1"
+      )
+    if len(ids) + 1 > self._config.max_length:
+      raise ValueError(
+        f"token_ids has {len(ids)} tokens, which leaves no room in a slot of"
+        f" {self._config.max_length}; raise max_length or end the episode"
+      )
+    if ids.min() < 0 or ids.max() >= self._model.vocab_size:
+      raise ValueError(
+        f"token_ids holds {ids.min()} to {ids.max()}; expected ids in"
+        f" [0, {self._model.vocab_size})"
+      )
+    if len(sampling.stop_ids) > MAX_STOP_IDS:
+      raise ValueError(
+        f"stop_ids has {len(sampling.stop_ids)} ids; at most {MAX_STOP_IDS}"
+      )
+    for name, value, fine in (
+      ("temperature", sampling.temperature, sampling.temperature >= 0),
+      ("top_k", sampling.top_k, sampling.top_k >= 0),
+      ("top_p", sampling.top_p, 0 < sampling.top_p <= 1),
+      ("max_tokens", sampling.max_tokens, sampling.max_tokens >= 1),
+    ):
+      if not fine:
+        raise ValueError(f"{name} is {value}, which is out of range")
+
+  # Device work, on the device thread.
+
+  def _step_device(
+    self,
+    placements: Sequence[Placement],
+    slots: decode.SlotInputs,
+    num_rows: int,
+    kv_length: int,
+  ) -> tuple[
+    npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.int32]
+  ]:
+    for follows in (False, True):
+      chosen = [p for p in placements if p.follows == follows]
+      self._copy([p for p in chosen if p.source != p.slot])
+      self._prefill([p for p in chosen if len(p.tokens)])
+    self._cache, *outputs = decode.decode_chunk(
+      self._params,
+      self._cache,
+      slots,
+      config=self._model,
+      num_steps=self._config.chunk_size,
+      num_rows=num_rows,
+      kv_length=kv_length,
+    )
+    tokens, logprobs, counts = jax.device_get(outputs)
+    self.stats.decode_steps += int(counts.max(initial=0))
+    return tokens, logprobs, counts
+
+  def _copy(self, placements: Sequence[Placement]) -> None:
+    for batch, rows in _batches(placements, self._config.prefill_rows):
+      filler = [self._config.num_slots] * (rows - len(batch))
+      self._cache = decode.copy_prefix(
+        self._cache,
+        np.asarray([p.source for p in batch] + [0] * len(filler), np.int32),
+        np.asarray([p.slot for p in batch] + filler, np.int32),
+      )
+    self.stats.shared_tokens += sum(p.start for p in placements)
+
+  def _prefill(self, placements: Sequence[Placement]) -> None:
+    longest = max(self._config.prefill_lengths)
+    pieces: dict[tuple[int, int], list[tuple[int, int, Any]]] = {}
+    for p in placements:
+      self.stats.prefilled_tokens += len(p.tokens)
+      for wave, offset in enumerate(range(0, len(p.tokens), longest)):
+        piece = p.tokens[offset : offset + longest]
+        width = _bucket(len(piece), self._config.prefill_lengths, longest)
+        key = (wave, width)
+        pieces.setdefault(key, []).append((p.slot, p.start + offset, piece))
+    for (_, width), rows in sorted(pieces.items(), key=lambda item: item[0]):
+      for batch, num_rows in _batches(rows, self._config.prefill_rows):
+        self._prefill_batch(batch, num_rows, width)
+
+  def _prefill_batch(
+    self, batch: Sequence[tuple[int, int, Any]], num_rows: int, width: int
+  ) -> None:
+    tokens = np.zeros((num_rows, width), np.int32)
+    slot_ids = np.full(num_rows, self._config.num_slots, np.int32)
+    starts = np.zeros(num_rows, np.int32)
+    num_valid = np.zeros(num_rows, np.int32)
+    for row, (slot, start, piece) in enumerate(batch):
+      tokens[row, : len(piece)] = piece
+      slot_ids[row], starts[row], num_valid[row] = slot, start, len(piece)
+    kv_length = _bucket(
+      min(int((starts + num_valid).max()), self._config.max_length),
+      self._config.kv_lengths,
+      self._config.max_length,
+    )
+    self._cache = decode.prefill_extend(
+      self._params,
+      self._cache,
+      jnp.asarray(tokens),
+      slot_ids,
+      starts,
+      num_valid,
+      config=self._model,
+      kv_length=kv_length,
+    )
+
+
+def _bucket(size: int, buckets: Sequence[int], largest: int) -> int:
+  """Returns the smallest bucket that holds `size`, else `largest`."""
+  return min((b for b in buckets if size <= b <= largest), default=largest)
+
+
+def _batches(
+  items: Sequence[Any], sizes: Sequence[int]
+) -> list[tuple[Sequence[Any], int]]:
+  """Splits items into runs, each with the bucket of rows that it fills."""
+  largest = max(sizes)
+  return [
+    (
+      items[start : start + largest],
+      _bucket(len(items[start : start + largest]), sizes, largest),
+    )
+    for start in range(0, len(items), largest)
+  ]

@@ -1,0 +1,1 @@
+"""Transformers, their weights, caches and decoding steps."""

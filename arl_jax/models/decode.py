@@ -1,0 +1,186 @@
+"""Jitted steps of the engine: extend a prompt, decode a chunk, copy a prefix.
+
+A slot holds the keys and values of `length` tokens plus one pending token,
+the last of its row, which the next decode step feeds. So a prompt's prefill
+needs no output head, and a copied prompt needs no prefill at all.
+"""
+
+from collections.abc import Callable
+import functools
+from typing import Any
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from arl_jax.models import kv_cache
+from arl_jax.models import sampling
+from arl_jax.models import transformer
+from arl_jax.models.kv_cache import KVCache
+from arl_jax.models.transformer import ModelConfig
+
+
+@struct.dataclass(kw_only=True)
+class SlotInputs:
+  """What each slot decodes next; all of it traced, so nothing recompiles."""
+
+  tokens: jax.Array  # int32 [slots], the pending token
+  lengths: jax.Array  # int32 [slots], cells filled, its position
+  budgets: jax.Array  # int32 [slots], tokens it may still sample, 0 is idle
+  seeds: jax.Array  # uint32 [slots]
+  temperature: jax.Array  # float32 [slots]
+  top_k: jax.Array  # int32 [slots]
+  top_p: jax.Array  # float32 [slots]
+  stop_ids: jax.Array  # int32 [slots, n], -1 pads
+
+
+@functools.partial(
+  jax.jit, static_argnames=("config", "kv_length"), donate_argnames=("cache",)
+)
+def prefill_extend(
+  params: Any,
+  cache: KVCache,
+  tokens: jax.Array,
+  slot_ids: jax.Array,
+  starts: jax.Array,
+  num_valid: jax.Array,
+  *,
+  config: ModelConfig,
+  kv_length: int,
+) -> KVCache:
+  """Writes the keys and values of new tokens behind what slots hold.
+
+  Args:
+    params: weights, in the dtype of the activations.
+    cache: the cache, donated.
+    tokens: int32 `[B, T]` new tokens, padded at the right.
+    slot_ids: int32 `[B]` slot of each row; `num_slots` marks a filler row.
+    starts: int32 `[B]` cells already filled.
+    num_valid: int32 `[B]` new tokens that are not padding.
+    config: shape of the transformer.
+    kv_length: cells that attention reads; all rows must fit.
+
+  Returns:
+    The cache with the cells `starts .. starts + num_valid` filled.
+  """
+  offsets = jnp.arange(tokens.shape[1])[None]
+  positions = starts[:, None] + offsets
+  valid = offsets < num_valid[:, None]
+  # Padding is written out of range, where it is dropped.
+  cells = jnp.where(valid, positions, cache.keys.shape[3])
+
+  def attend(cache, layer, q, k, v):
+    cache = kv_cache.write(cache, layer, slot_ids, cells, k, v)
+    keys = cache.keys[layer, slot_ids, :, :kv_length]
+    values = cache.values[layer, slot_ids, :, :kv_length]
+    return kv_cache.attend_cached(q, keys, values, positions), cache
+
+  _, cache = transformer.run_layers(
+    params, tokens, positions, cache, attend, config=config
+  )
+  return cache
+
+
+@functools.partial(
+  jax.jit,
+  static_argnames=("config", "num_steps", "num_rows", "kv_length"),
+  donate_argnames=("cache",),
+)
+def decode_chunk(
+  params: Any,
+  cache: KVCache,
+  slots: SlotInputs,
+  *,
+  config: ModelConfig,
+  num_steps: int,
+  num_rows: int,
+  kv_length: int,
+) -> tuple[KVCache, jax.Array, jax.Array, jax.Array]:
+  """Samples up to `num_steps` tokens in each of the first `num_rows` slots.
+
+  A slot stops when it samples one of its stop ids or spends its budget; the
+  chunk ends early when every slot has stopped.
+
+  Args:
+    params: weights, in the dtype of the activations.
+    cache: the cache, donated.
+    slots: what each slot decodes next.
+    config: shape of the transformer.
+    num_steps: most tokens a slot samples.
+    num_rows: slots computed; those behind must be idle.
+    kv_length: cells that attention reads; all live rows must fit.
+
+  Returns:
+    The cache; sampled tokens int32 `[num_steps, num_rows]`; their
+    log-probabilities float32 `[num_steps, num_rows]`; how many tokens each
+    slot sampled, int32 `[num_rows]`.
+  """
+  slots = jax.tree.map(lambda a: a[:num_rows], slots)
+  head = transformer.unembedding(params, config)
+  rows = jnp.arange(num_rows)
+  num_cells = cache.keys.shape[3]
+
+  def decode_step(carry):
+    step, cache, tokens, counts, live, out_tokens, out_logprobs = carry
+    positions = slots.lengths + counts
+    cells = jnp.where(live, positions, num_cells)[:, None]
+
+    def attend(cache, layer, q, k, v):
+      cache = kv_cache.write(cache, layer, rows, cells, k, v)
+      keys = cache.keys[layer, :num_rows, :, :kv_length]
+      values = cache.values[layer, :num_rows, :, :kv_length]
+      return (
+        kv_cache.attend_cached(q, keys, values, positions[:, None]),
+        cache,
+      )
+
+    hidden, cache = transformer.run_layers(
+      params,
+      tokens[:, None],
+      positions[:, None],
+      cache,
+      attend,
+      config=config,
+    )
+    logits = jnp.matmul(
+      hidden[:, 0], head, preferred_element_type=jnp.float32
+    )
+    sampled, logprobs = sampling.sample_tokens(
+      logits,
+      slots.seeds,
+      positions,
+      temperature=slots.temperature,
+      top_k=slots.top_k,
+      top_p=slots.top_p,
+    )
+    out_tokens = out_tokens.at[step].set(jnp.where(live, sampled, -1))
+    out_logprobs = out_logprobs.at[step].set(jnp.where(live, logprobs, 0.0))
+    counts = counts + live
+    stopped = jnp.any(sampled[:, None] == slots.stop_ids, axis=-1)
+    tokens = jnp.where(live, sampled, tokens)
+    live = live & ~stopped & (counts < slots.budgets)
+    return step + 1, cache, tokens, counts, live, out_tokens, out_logprobs
+
+  def unfinished(carry):
+    step, live = carry[0], carry[4]
+    return (step < num_steps) & jnp.any(live)
+
+  _, cache, _, counts, _, out_tokens, out_logprobs = jax.lax.while_loop(
+    unfinished,
+    decode_step,
+    (
+      jnp.int32(0),
+      cache,
+      slots.tokens,
+      jnp.zeros(num_rows, jnp.int32),
+      slots.budgets > 0,
+      jnp.full((num_steps, num_rows), -1, jnp.int32),
+      jnp.zeros((num_steps, num_rows), jnp.float32),
+    ),
+  )
+  return cache, out_tokens, out_logprobs, counts
+
+
+copy_prefix: Callable[..., KVCache] = jax.jit(
+  kv_cache.copy_slots, donate_argnames=("cache",)
+)

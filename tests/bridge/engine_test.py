@@ -1,0 +1,347 @@
+"""The engine against whole-row forward passes of the same weights."""
+
+import asyncio
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from arl_jax.actors.policy import SamplingParams
+from arl_jax.bridge.engine import Engine
+from arl_jax.bridge.engine import EngineConfig
+from arl_jax.models import transformer
+
+MODEL = transformer.ModelConfig(
+  vocab_size=61,
+  num_layers=2,
+  model_dim=32,
+  num_heads=4,
+  num_kv_heads=2,
+  head_dim=8,
+  mlp_dim=48,
+)
+CONFIG = EngineConfig(
+  num_slots=4,
+  max_length=48,
+  chunk_size=4,
+  prefill_rows=(4,),
+  prefill_lengths=(8,),
+)
+
+
+@pytest.fixture(scope="module")
+def params():
+  drawn = transformer.init_params(jax.random.key(0), MODEL)
+  # A sharper head makes likely and unlikely tokens differ.
+  return {**drawn, "unembed": drawn["unembed"] * 20}
+
+
+_forward = jax.jit(transformer.forward, static_argnames="config")
+
+
+def row_logprobs(params, ids, temperature=1.0):
+  """Log-probabilities of each token of a row by one plain forward pass."""
+  width = CONFIG.max_length
+  tokens = np.zeros((1, width), np.int32)
+  tokens[0, : len(ids)] = ids
+  segments = (np.arange(width) < len(ids)).astype(np.int32)[None]
+  hidden = _forward(
+    params, tokens, np.arange(width)[None], segments, config=MODEL
+  )
+  logits = hidden[0] @ transformer.unembedding(params, MODEL) / temperature
+  logprobs = jax.nn.log_softmax(logits)
+  return np.array([0.0] + [logprobs[t - 1, ids[t]] for t in range(1, len(ids))])
+
+
+def with_engine(params, body, config=CONFIG, **kwargs):
+  async def main():
+    async with Engine(MODEL, params, config, **kwargs) as engine:
+      return await body(engine)
+
+  return asyncio.run(main())
+
+
+def prompt(seed, length=11):
+  return np.random.default_rng(seed).integers(0, 60, length).astype(np.int32)
+
+
+def test_multi_turn_logprobs_equal_the_forward_pass(params):
+  async def episode(engine, member):
+    ids = prompt(member, 5 + member)
+    masks = np.zeros(len(ids), bool)
+    logprobs = np.zeros(len(ids))
+    for turn in range(3):
+      done = await engine.generate(
+        ids,
+        sampling=SamplingParams(
+          temperature=0.7, max_tokens=6, seed=100 * member + turn
+        ),
+        session=str(member),
+      )
+      observation = prompt(1000 + turn, 3)
+      ids = np.concatenate([ids, done.token_ids, observation])
+      masks = np.concatenate([masks, np.ones(6, bool), np.zeros(3, bool)])
+      logprobs = np.concatenate([logprobs, done.logprobs, np.zeros(3)])
+    engine.end_session(str(member))
+    return ids, masks, logprobs
+
+  async def body(engine):
+    # More episodes than slots: some wait, parked ones are evicted.
+    return await asyncio.gather(*(episode(engine, m) for m in range(7)))
+
+  for ids, masks, logprobs in with_engine(params, body):
+    expected = row_logprobs(params, ids, temperature=0.7)
+    np.testing.assert_allclose(logprobs[masks], expected[masks], atol=1e-4)
+
+
+def test_group_members_share_the_prompt_and_differ(params):
+  ids = prompt(3, 20)
+
+  async def body(engine):
+    done = await asyncio.gather(
+      *(
+        engine.generate(
+          ids, sampling=SamplingParams(max_tokens=8, seed=m), session=str(m)
+        )
+        for m in range(4)
+      )
+    )
+    return done, engine.stats
+
+  done, stats = with_engine(params, body)
+  assert len({tuple(d.token_ids) for d in done}) == 4
+  # One prefill of 19 tokens; the last one is pending and fed by decode.
+  assert stats.prefilled_tokens == 19
+  assert stats.shared_tokens == 3 * 19
+  for one in done:
+    expected = row_logprobs(params, np.concatenate([ids, one.token_ids]))
+    np.testing.assert_allclose(one.logprobs, expected[20:], atol=1e-4)
+
+
+def test_a_turn_prefills_only_its_new_tokens(params):
+  async def body(engine):
+    ids = prompt(5, 12)
+    for turn in range(3):
+      done = await engine.generate(
+        ids, sampling=SamplingParams(max_tokens=5, seed=turn), session="a"
+      )
+      ids = np.concatenate([ids, done.token_ids, prompt(turn, 4)])
+    return engine.stats.prefilled_tokens
+
+  # 11 of the prompt; then each turn the pending sampled token and 3 of the 4
+  # observed ones.
+  assert with_engine(params, body) == 11 + 2 * 4
+
+
+def test_same_seed_repeats_whatever_shares_the_batch(params):
+  ids = prompt(8)
+
+  async def alone(engine):
+    return await engine.generate(
+      ids, sampling=SamplingParams(max_tokens=9, seed=42), session="x"
+    )
+
+  async def crowded(engine):
+    done = await asyncio.gather(
+      *(
+        engine.generate(
+          prompt(m), sampling=SamplingParams(max_tokens=3, seed=m), session=str(m)
+        )
+        for m in range(3)
+      ),
+      alone(engine),
+    )
+    return done[-1]
+
+  first, second = with_engine(params, alone), with_engine(params, crowded)
+  np.testing.assert_array_equal(first.token_ids, second.token_ids)
+
+
+def test_stop_ids_end_a_turn_and_are_kept(params):
+  async def body(engine):
+    plain = await engine.generate(
+      prompt(1), sampling=SamplingParams(max_tokens=12, seed=7), session="a"
+    )
+    stop = int(plain.token_ids[5])
+    stopped = await engine.generate(
+      prompt(1),
+      sampling=SamplingParams(max_tokens=12, seed=7, stop_ids=(stop,)),
+      session="b",
+    )
+    return plain, stopped, stop
+
+  plain, stopped, stop = with_engine(params, body)
+  end = plain.token_ids.tolist().index(stop) + 1
+  assert plain.finish_reason == "length" and len(plain.token_ids) == 12
+  assert stopped.finish_reason == "stop"
+  np.testing.assert_array_equal(stopped.token_ids, plain.token_ids[:end])
+
+
+def test_the_budget_never_passes_the_slot(params):
+  async def body(engine):
+    return await engine.generate(
+      prompt(1, 40), sampling=SamplingParams(max_tokens=99), session="a"
+    )
+
+  done = with_engine(params, body)
+  assert len(done.token_ids) == 8 and done.finish_reason == "length"
+
+
+def test_greedy_takes_the_argmax_with_logprob_zero(params):
+  ids = prompt(2)
+
+  async def body(engine):
+    return await engine.generate(
+      ids, sampling=SamplingParams(temperature=0.0, max_tokens=5), session="a"
+    )
+
+  done = with_engine(params, body)
+  row = ids.tolist()
+  for token in done.token_ids:
+    hidden = transformer.forward(
+      params,
+      jnp.array([row]),
+      jnp.arange(len(row))[None],
+      jnp.ones((1, len(row)), jnp.int32),
+      config=MODEL,
+    )
+    best = jnp.argmax(hidden[0, -1] @ params["unembed"])
+    assert int(best) == token
+    row.append(int(token))
+  np.testing.assert_array_equal(done.logprobs, 0.0)
+
+
+@pytest.mark.parametrize("mode", ["refresh", "keep"])
+def test_new_weights_between_chunks(params, mode):
+  config = EngineConfig(
+    num_slots=2,
+    max_length=48,
+    chunk_size=4,
+    prefill_rows=(2,),
+    prefill_lengths=(8,),
+    on_new_weights=mode,
+  )
+  other = transformer.init_params(jax.random.key(9), MODEL)
+  other = {**other, "unembed": other["unembed"] * 20}
+
+  async def body(engine):
+    ids = prompt(4)
+    running = asyncio.create_task(
+      engine.generate(
+        ids, sampling=SamplingParams(max_tokens=16, seed=5), session="a"
+      )
+    )
+    while engine.stats.sampled_tokens == 0:
+      await asyncio.sleep(0)
+    engine.set_params(other, 1)
+    return ids, await running
+
+  ids, done = with_engine(params, body, config)
+  versions = done.policy_versions
+  assert set(versions.tolist()) == {0, 1} and np.all(np.diff(versions) >= 0)
+  fresh = versions == 1
+  row = np.concatenate([ids, done.token_ids])
+  new = row_logprobs(other, row)[len(ids) :]
+  old = row_logprobs(params, row)[len(ids) :]
+  np.testing.assert_allclose(done.logprobs[~fresh], old[~fresh], atol=1e-4)
+  gap = np.abs(done.logprobs[fresh] - new[fresh]).max()
+  # Keeping old keys is a choice that shows; refreshing is exact.
+  assert gap < 1e-4 if mode == "refresh" else gap > 1e-3
+
+
+def test_no_compile_after_the_first_shapes(params):
+  from arl_jax.models import decode
+
+  async def body(engine):
+    async def turns(base):
+      for turn in range(2):
+        await engine.generate(
+          prompt(base + turn, 9 + turn),
+          sampling=SamplingParams(
+            max_tokens=3 + turn,
+            seed=turn,
+            temperature=0.5 + turn,
+            top_k=turn * 3,
+            stop_ids=(turn,),
+          ),
+          session=str(base),
+        )
+
+    await turns(0)
+    before = decode.decode_chunk._cache_size(), decode.prefill_extend._cache_size()
+    await turns(50)
+    await turns(80)
+    after = decode.decode_chunk._cache_size(), decode.prefill_extend._cache_size()
+    return before, after
+
+  before, after = with_engine(params, body)
+  assert before == after
+
+
+def test_cancelled_requests_give_their_slots_back(params):
+  async def body(engine):
+    for round_ in range(3):
+      tasks = [
+        asyncio.create_task(
+          engine.generate(
+            prompt(m), sampling=SamplingParams(max_tokens=30), session=f"{round_}{m}"
+          )
+        )
+        for m in range(6)
+      ]
+      await asyncio.sleep(0)
+      for task in tasks:
+        task.cancel()
+      await asyncio.gather(*tasks, return_exceptions=True)
+      for m in range(6):
+        engine.end_session(f"{round_}{m}")
+    done = await engine.generate(
+      prompt(0), sampling=SamplingParams(max_tokens=3), session="last"
+    )
+    return done
+
+  assert len(with_engine(params, body).token_ids) == 3
+
+
+@pytest.mark.parametrize(
+  ("ids", "sampling", "named"),
+  [
+    ([], {}, "token_ids"),
+    ([1] * 48, {}, "max_length"),
+    ([61], {}, "token_ids"),
+    ([1], {"temperature": -1.0}, "temperature"),
+    ([1], {"top_p": 0.0}, "top_p"),
+    ([1], {"top_k": -1}, "top_k"),
+    ([1], {"max_tokens": 0}, "max_tokens"),
+    ([1], {"stop_ids": tuple(range(9))}, "stop_ids"),
+  ],
+)
+def test_bad_requests_name_the_argument(params, ids, sampling, named):
+  async def body(engine):
+    await engine.generate(
+      np.array(ids, np.int32), sampling=SamplingParams(**sampling), session="a"
+    )
+
+  with pytest.raises(ValueError, match=named):
+    with_engine(params, body)
+
+
+def test_a_broken_device_step_reaches_every_waiter(params):
+  async def body(engine):
+    def explode(*args):
+      raise FloatingPointError("boom")
+
+    engine._step_device = explode
+    results = await asyncio.gather(
+      *(
+        engine.generate(prompt(m), sampling=SamplingParams(), session=str(m))
+        for m in range(2)
+      ),
+      return_exceptions=True,
+    )
+    assert all(isinstance(r, RuntimeError) for r in results)
+    with pytest.raises(RuntimeError, match="has failed"):
+      await engine.generate(prompt(0), sampling=SamplingParams(), session="z")
+
+  with_engine(params, body)
