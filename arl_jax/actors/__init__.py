@@ -1,0 +1,1 @@
+"""Runs episodes: the policy acts, the environment answers."""

@@ -1,0 +1,288 @@
+"""Runs one episode: the policy acts, the environment answers, until an end."""
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+import dataclasses
+import math
+import time
+import traceback
+from typing import TypeVar
+
+from arl_jax.actors.policy import Policy, SamplingParams
+from arl_jax.actors.rows import RowBuilder
+from arl_jax.actors.seeds import turn_seed
+from arl_jax.envs.environment import Environment, StepResult
+from arl_jax.episode import Episode, EpisodeStatus, Message, Task, Turn
+from arl_jax.text.chat import ChatFormat
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+  """What ends an episode that its task does not end.
+
+  Attributes:
+    max_turns: actions of the policy.
+    max_tokens_per_turn: tokens of one action.
+    max_length: tokens of the whole row, observations included.
+    step_timeout_seconds: time for one answer of the environment.
+    episode_timeout_seconds: time for the whole interaction.
+  """
+
+  max_turns: int = 8
+  max_tokens_per_turn: int = 128
+  max_length: int = 1024
+  step_timeout_seconds: float = 30.0
+  episode_timeout_seconds: float = 600.0
+
+  def __post_init__(self) -> None:
+    for field in dataclasses.fields(self):
+      if getattr(self, field.name) <= 0:
+        raise ValueError(
+          f"{field.name} is {getattr(self, field.name)}; expected more than 0"
+        )
+
+
+async def run_episode(
+  policy: Policy,
+  environment: Environment,
+  task: Task,
+  *,
+  member: int,
+  chat: ChatFormat,
+  limits: Limits,
+  sampling: SamplingParams,
+  reward_weights: Mapping[str, float],
+  seed: int,
+  session: str,
+) -> Episode:
+  """Plays one task to its end, and scores it whatever ended it.
+
+  A turn's reward is the weighted sum of the components that its step
+  returned; the final score is added to the last turn. So the episode's
+  `total_reward` is the weighted sum of its `reward_components`.
+
+  An answer that comes too late is an observation, and the episode goes on. An
+  exception of the environment ends the episode as FAILED. Cancellation,
+  errors of the policy and errors of the chat format are raised.
+
+  Args:
+    policy: samples the actions.
+    environment: fresh, for this episode alone.
+    task: what is asked.
+    member: index within the group.
+    chat: turns messages into the ids around the sampled ones.
+    limits: what ends the episode early.
+    sampling: how tokens are drawn. Its `max_tokens` and `seed` are set anew
+      for every turn; empty `stop_ids` stand for those of the tokenizer.
+    reward_weights: weight of each component by name; one without a weight is
+      reported and counts 0.
+    seed: of this episode: handed to `environment.reset`, and mixed with the
+      turn into the seed of that turn's draws.
+    session: names the row to the policy, unique among the living.
+
+  Returns:
+    The episode with one row; with none if there was no prompt.
+  """
+  start = time.perf_counter()
+  draft = _Draft(weights=reward_weights)
+  stop_ids = sampling.stop_ids or chat.stop_ids
+  error = ""
+  deadline = asyncio.timeout(limits.episode_timeout_seconds)
+  try:
+    async with deadline:
+      await _open(environment, task, draft, chat, limits, seed)
+      status = await _interact(
+        policy,
+        environment,
+        draft,
+        chat=chat,
+        limits=limits,
+        sampling=dataclasses.replace(sampling, stop_ids=stop_ids),
+        seed=seed,
+        session=session,
+      )
+  except _EnvironmentFailure as failure:
+    status, error = EpisodeStatus.FAILED, str(failure)
+  except TimeoutError:
+    if not deadline.expired():
+      raise
+    status = EpisodeStatus.TIMEOUT
+  finally:
+    policy.end_session(session)
+
+  if status is not EpisodeStatus.FAILED:
+    try:
+      draft.add_score(await _ask(environment.score(), "score", limits))
+    except _EnvironmentFailure as failure:
+      status, error = EpisodeStatus.FAILED, str(failure)
+  failed = status is EpisodeStatus.FAILED
+  return Episode(
+    task=task,
+    member=member,
+    status=status,
+    rows=(draft.row.build(),) if len(draft.row) else (),
+    turns=tuple(draft.turns),
+    prompt=draft.prompt,
+    reward_components={} if failed else draft.components,
+    error=error,
+    seconds=time.perf_counter() - start,
+  )
+
+
+async def _open(environment, task, draft, chat, limits, seed) -> None:
+  """Stages the task, and starts the row with its prompt."""
+  draft.prompt = tuple(
+    await _ask(environment.reset(task, seed=seed), "reset", limits)
+  )
+  prompt_ids = chat.prompt_ids(draft.prompt)
+  if len(prompt_ids) >= limits.max_length:
+    raise _EnvironmentFailure(
+      f"the prompt of task {task.task_id!r} has {len(prompt_ids)} tokens and "
+      f"max_length is {limits.max_length}; raise it or shorten the prompt"
+    )
+  draft.row.append_context(prompt_ids)
+
+
+async def _interact(
+  policy: Policy,
+  environment: Environment,
+  draft: "_Draft",
+  *,
+  chat: ChatFormat,
+  limits: Limits,
+  sampling: SamplingParams,
+  seed: int,
+  session: str,
+) -> EpisodeStatus:
+  """Lets policy and environment take turns; the draft has at least a prompt."""
+  row, state_key = draft.row, None
+  for turn in range(limits.max_turns):
+    budget = min(limits.max_tokens_per_turn, limits.max_length - len(row))
+    started, fed = time.perf_counter(), row.tokens
+    completion = await policy.generate(
+      fed,
+      sampling=dataclasses.replace(
+        sampling, max_tokens=budget, seed=turn_seed(seed, turn)
+      ),
+      session=session,
+    )
+    if len(completion.token_ids) > budget:
+      raise ValueError(
+        f"the policy returned {len(completion.token_ids)} tokens; "
+        f"sampling.max_tokens was {budget}"
+      )
+    row.append_action(fed, completion, turn=turn)
+    # The ids decide, not the flag: a server that stops at a string, or takes
+    # the stop id off, leaves a turn whose terminator is still to be written.
+    stopped = int(completion.token_ids[-1]) in sampling.stop_ids
+    finish_reason = "stop" if stopped else "length"
+    action_ids = completion.token_ids[:-1] if stopped else completion.token_ids
+    # The turn is on record before the step, which may never return.
+    draft.turns.append(
+      Turn(
+        action=chat.decode(action_ids),
+        finish_reason=finish_reason,
+        state_key=state_key,
+        generate_seconds=time.perf_counter() - started,
+      )
+    )
+    result = await _step(environment, draft, limits)
+    state_key = result.state_key
+    if result.terminated:
+      return EpisodeStatus.TERMINATED
+    if turn + 1 == limits.max_turns:
+      break
+    observation_ids = chat.observation_ids(
+      result.observations, finish_reason=finish_reason
+    )
+    # The next action needs room for one token at least.
+    if len(row) + len(observation_ids) >= limits.max_length:
+      return EpisodeStatus.MAX_TOKENS
+    row.append_context(observation_ids)
+  return EpisodeStatus.MAX_TURNS
+
+
+async def _step(
+  environment: Environment, draft: "_Draft", limits: Limits
+) -> StepResult:
+  """Gives the last action to the environment, and records its answer."""
+  started = time.perf_counter()
+  try:
+    result = await _ask(
+      environment.step(draft.turns[-1].action), "step", limits
+    )
+  except _EnvironmentLate as late:
+    result = StepResult(
+      observations=(Message(role="tool", content=f"Error: {late}"),),
+      terminated=False,
+      num_tool_calls=1,
+      num_tool_errors=1,
+    )
+  draft.add_result(result, time.perf_counter() - started)
+  return result
+
+
+async def _ask(answer: Awaitable[T], name: str, limits: Limits) -> T:
+  """Waits for the environment, and tells its failures from all others."""
+  deadline = asyncio.timeout(limits.step_timeout_seconds)
+  try:
+    async with deadline:
+      return await answer
+  except TimeoutError as error:
+    if deadline.expired():
+      raise _EnvironmentLate(
+        f"no answer within {limits.step_timeout_seconds:g} seconds ({name})"
+      ) from error
+    raise _EnvironmentFailure(_describe(error, name)) from error
+  except Exception as error:
+    raise _EnvironmentFailure(_describe(error, name)) from error
+
+
+def _describe(error: Exception, name: str) -> str:
+  trace = "".join(traceback.format_exception(error))
+  return f"environment.{name} raised {type(error).__name__}: {error}\n{trace}"
+
+
+class _EnvironmentFailure(Exception):
+  """The environment broke, so this episode cannot be judged."""
+
+
+class _EnvironmentLate(_EnvironmentFailure):
+  """The environment did not answer in time."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Draft:
+  """An episode while it is being played."""
+
+  weights: Mapping[str, float]
+  prompt: tuple[Message, ...] = ()
+  row: RowBuilder = dataclasses.field(default_factory=RowBuilder)
+  turns: list[Turn] = dataclasses.field(default_factory=list)
+  components: dict[str, float] = dataclasses.field(default_factory=dict)
+
+  def add_result(self, result: StepResult, seconds: float) -> None:
+    """Completes the last turn with what the environment answered."""
+    self.turns[-1] = dataclasses.replace(
+      self.turns[-1],
+      observations=tuple(result.observations),
+      num_tool_calls=result.num_tool_calls,
+      num_tool_errors=result.num_tool_errors,
+      step_seconds=seconds,
+    )
+    self.add_score(result.rewards)
+
+  def add_score(self, rewards: Mapping[str, float]) -> None:
+    """Adds named components to the last turn, and to the episode's sums."""
+    for name, value in rewards.items():
+      if not math.isfinite(value):
+        raise _EnvironmentFailure(
+          f"reward component {name!r} is {value}; expected a finite number"
+        )
+      self.components[name] = self.components.get(name, 0.0) + float(value)
+    if self.turns:
+      gain = sum(self.weights.get(k, 0.0) * v for k, v in rewards.items())
+      last = self.turns[-1]
+      self.turns[-1] = dataclasses.replace(last, reward=last.reward + gain)
