@@ -1,0 +1,135 @@
+"""Checks of arguments, each of which names the argument that is wrong."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from arl_jax.types import Array
+
+
+def is_concrete(*values: Any) -> bool:
+  """True if every value can be looked at now, outside of a trace."""
+  return not any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def _check_shape(
+  name: str, array: Array, layout: str, shape: Sequence[int | None]
+) -> None:
+  """Raises if `array` is not laid out as said; None fits any size."""
+  fits = len(array.shape) == len(shape) and all(
+    want is None or want == have
+    for want, have in zip(shape, array.shape, strict=True)
+  )
+  if not fits:
+    sizes = ", ".join("any" if n is None else str(n) for n in shape)
+    raise ValueError(
+      f"{name} has shape {array.shape}; expected {layout}, here ({sizes}). "
+      "Every array of one call must agree on its axes."
+    )
+
+
+def _as_array(name: str, value: Any) -> Array:
+  """Turns a list, NumPy array or JAX array into a JAX array of numbers."""
+  try:
+    return jnp.asarray(value)
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+      f"{name} is a {type(value).__name__}; expected an array of numbers"
+    ) from error
+
+
+def floats(
+  name: str, value: Any, layout: str, shape: Sequence[int | None]
+) -> Array:
+  """Returns `value` as float32, whatever precision it came in."""
+  array = _as_array(name, value)
+  if jnp.issubdtype(array.dtype, jnp.complexfloating):
+    raise ValueError(f"{name} has dtype {array.dtype}; expected real numbers")
+  _check_shape(name, array, layout, shape)
+  return array.astype(jnp.float32)
+
+
+def mask(
+  name: str, value: Any, layout: str, shape: Sequence[int | None]
+) -> Array:
+  """Returns `value` as bool; 1 and True are where it counts."""
+  array = _as_array(name, value)
+  _check_shape(name, array, layout, shape)
+  return array.astype(jnp.bool_)
+
+
+def ids(
+  name: str, value: Any, layout: str, shape: Sequence[int | None]
+) -> Array:
+  """Returns `value` as int32; refuses anything but integers."""
+  array = _as_array(name, value)
+  if not jnp.issubdtype(array.dtype, jnp.integer):
+    raise ValueError(
+      f"{name} has dtype {array.dtype}; expected integers. "
+      "dense_ids() turns any hashable keys into ids."
+    )
+  _check_shape(name, array, layout, shape)
+  return array.astype(jnp.int32)
+
+
+def ids_in_range(
+  name: str,
+  values: Array,
+  live: Array,
+  *,
+  num_name: str,
+  num: int,
+  lowest: int = 0,
+) -> None:
+  """Raises if a live id is outside `[lowest, num)`; silent under a trace."""
+  if not is_concrete(values, live):
+    return
+  counted = np.asarray(values)[np.asarray(live)]
+  if counted.size and counted.min() < lowest:
+    raise ValueError(
+      f"{name} holds {counted.min()}; the smallest id allowed is {lowest}"
+    )
+  if counted.size and counted.max() >= num:
+    raise ValueError(
+      f"{name} holds {counted.max()}, but {num_name} is {num}; "
+      f"{num_name} must be larger than every id"
+    )
+
+
+def count(name: str, value: Any) -> int:
+  """Returns a static, positive int; shapes depend on it."""
+  static = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+  if not static:
+    raise ValueError(
+      f"{name} is {value!r}; expected a Python int. Under jax.jit pass it "
+      "through static_argnames, because shapes depend on it."
+    )
+  if value < 1:
+    raise ValueError(f"{name} is {value}; expected at least 1")
+  return int(value)
+
+
+def choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+  """Raises if `value` is not one of the allowed words."""
+  if value not in allowed:
+    raise ValueError(f"{name} is {value!r}; expected one of {tuple(allowed)}")
+
+
+def within(
+  name: str, value: Any, low: float, high: float = float("inf")
+) -> None:
+  """Raises if a number is outside `[low, high]`; silent under a trace."""
+  if not is_concrete(value):
+    return
+  number = np.asarray(value)
+  if not np.all((number >= low) & (number <= high)):
+    raise ValueError(f"{name} is {value}; expected it in [{low}, {high}]")
+
+
+def positive(name: str, value: Any) -> None:
+  """Raises if a number is not above 0; silent under a trace."""
+  if is_concrete(value) and not np.all(np.asarray(value) > 0):
+    raise ValueError(f"{name} is {value}; expected it above 0")
