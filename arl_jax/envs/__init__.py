@@ -1,0 +1,1 @@
+"""Environments that answer the actions of a policy."""

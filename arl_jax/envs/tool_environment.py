@@ -1,0 +1,177 @@
+"""The step of an environment whose actions are tool calls in text."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+import dataclasses
+import json
+
+from arl_jax.envs import tool_arguments
+from arl_jax.envs.environment import StepResult
+from arl_jax.envs.tools import RunStatus, Tool, ToolAnswer, run_tool
+from arl_jax.episode import Message, Task
+from arl_jax.text import tool_calls
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptResult:
+  """One attempt at a tool call with its answer.
+
+  Attributes:
+    attempt: where it is in the action, and how it parsed.
+    status: `ok`, a status of the parser, `unknown_tool`, or a `RunStatus`.
+    text: the observation.
+  """
+
+  attempt: tool_calls.ToolCallAttempt
+  status: str
+  text: str
+
+  @property
+  def failed(self) -> bool:
+    """True unless the tool ran and answered."""
+    return self.status != RunStatus.OK
+
+
+async def answer_tool_calls(
+  action: str, tools: Mapping[str, Tool], *, style: tool_calls.Style
+) -> tuple[AttemptResult, ...]:
+  """Answers every attempt at a tool call in an action, one after the other.
+
+  A bad attempt is answered with what is wrong; its siblings run all the same.
+
+  Args:
+    action: text of one turn.
+    tools: by name.
+    style: how calls are written.
+
+  Returns:
+    One result per attempt, in the order of the text; none for a plain answer.
+  """
+  parameters = {name: tool.parameter_names for name, tool in tools.items()}
+  attempts = tool_calls.parse_tool_calls(
+    action, style=style, parameters=parameters
+  )
+  return tuple(
+    [await _answer(attempt, tools, style=style) for attempt in attempts]
+  )
+
+
+async def _answer(
+  attempt: tool_calls.ToolCallAttempt,
+  tools: Mapping[str, Tool],
+  *,
+  style: tool_calls.Style,
+) -> AttemptResult:
+  call = attempt.call
+  if call is None:
+    return AttemptResult(
+      attempt=attempt, status=attempt.status, text=f"error: {attempt.error}"
+    )
+  tool = tools.get(call.name)
+  if tool is None:
+    text = f"error: no tool {call.name}; use {', '.join(tools)}"
+    return AttemptResult(attempt=attempt, status="unknown_tool", text=text)
+  arguments = call.arguments
+  if style == "compact":
+    arguments = tool_arguments.coerce_text(arguments, tool.parameters)
+  answer: ToolAnswer = await run_tool(tool, arguments)
+  return AttemptResult(attempt=attempt, status=answer.status, text=answer.text)
+
+
+def step_result(
+  results: Sequence[AttemptResult], *, state_key: str | None = None
+) -> StepResult:
+  """Makes the step of answered attempts; a turn without any ends the task.
+
+  The components of the turn are `turns` (1) and `tool_errors` (a count): give
+  them negative weights, or none.
+  """
+  num_errors = sum(result.failed for result in results)
+  return StepResult(
+    observations=tuple(
+      Message(role="tool", content=result.text) for result in results
+    ),
+    terminated=not results,
+    rewards={"turns": 1.0, "tool_errors": float(num_errors)},
+    num_tool_calls=len(results),
+    num_tool_errors=num_errors,
+    state_key=state_key,
+  )
+
+
+def describe_tools(
+  tools: Sequence[Tool], *, style: tool_calls.Style
+) -> Message:
+  """A system message with the schema of every tool, one JSON object a line."""
+  lines = [json.dumps(tool.schema, ensure_ascii=False) for tool in tools]
+  if style == "hermes":
+    usage = (
+      "To call a tool, write its name and arguments as JSON:\n"
+      '<tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>'
+    )
+  else:
+    usage = (
+      "To call a tool, write one line: its name, then its arguments in the"
+      " order of the schema, with | between them."
+    )
+  return Message(
+    role="system",
+    content="\n".join(["Tools:", *lines, usage, "To finish, answer plainly."]),
+  )
+
+
+JudgeFn = Callable[[Task, Sequence[str]], Awaitable[Mapping[str, float]]]
+
+
+class ToolEnvironment:
+  """An environment of given tools that judges the actions at the end.
+
+  For tools without a state of their own. One with a state, as flight booking,
+  calls `answer_tool_calls` and `step_result` itself.
+
+  Args:
+    tools: what the policy may call.
+    judge: coroutine function of the task and all actions; returns the named
+      components, among them `success`.
+    style: how calls are written.
+    show_tools: whether the prompt starts with the schemas.
+  """
+
+  def __init__(
+    self,
+    tools: Sequence[Tool],
+    judge: JudgeFn,
+    *,
+    style: tool_calls.Style = "hermes",
+    show_tools: bool = True,
+  ):
+    self._tools = {tool.name: tool for tool in tools}
+    if len(self._tools) < len(tools):
+      raise ValueError(f"two tools share a name: {[t.name for t in tools]}")
+    self._judge = judge
+    self._style: tool_calls.Style = style
+    self._show_tools = show_tools
+    self._task: Task | None = None
+    self._actions: list[str] = []
+
+  async def reset(self, task: Task, *, seed: int) -> tuple[Message, ...]:
+    """Returns the prompt, after the tools if they are shown."""
+    del seed  # nothing here is random
+    self._task, self._actions = task, []
+    user = Message(role="user", content=task.prompt)
+    if not self._show_tools:
+      return (user,)
+    tools = tuple(self._tools.values())
+    return (describe_tools(tools, style=self._style), user)
+
+  async def step(self, action: str) -> StepResult:
+    """Runs the tool calls of an action."""
+    self._actions.append(action)
+    return step_result(
+      await answer_tool_calls(action, self._tools, style=self._style)
+    )
+
+  async def score(self) -> Mapping[str, float]:
+    """Asks the judge."""
+    if self._task is None:
+      raise RuntimeError("score() needs reset() first")
+    return await self._judge(self._task, tuple(self._actions))

@@ -1,0 +1,1 @@
+"""Plain functions that turn an episode into numbers."""

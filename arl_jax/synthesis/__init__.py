@@ -1,0 +1,1 @@
+"""Trajectories that are written by scripts instead of sampled."""
