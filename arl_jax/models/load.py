@@ -178,9 +178,11 @@ def _tensor_files(folder: pathlib.Path) -> dict[str, ReadFn]:
   """Returns a reader for each tensor of the folder."""
   if (folder / INDEX_FILE).exists():
     weight_map = read_json(folder / INDEX_FILE).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
+    if not isinstance(weight_map, dict) or not all(
+      isinstance(name, str) for name in weight_map.values()
+    ):
       raise ValueError(
-        f"{folder / INDEX_FILE} has no weight_map from tensors to files"
+        f"{folder / INDEX_FILE} has no weight_map from tensors to file names"
       )
   elif (folder / SINGLE_FILE).exists():
     weight_map = None

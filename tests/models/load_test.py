@@ -194,6 +194,26 @@ def test_missing_shard_is_named(tmp_path):
     load.load_hf(folder)
 
 
+@pytest.mark.parametrize("index", [{}, {"weight_map": {"lm_head.weight": 3}}])
+def test_index_without_file_names_is_refused(tmp_path, index):
+  folder = copy_folder("llama_biased", tmp_path)
+  (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+  with pytest.raises(ValueError, match="index.json has no weight_map"):
+    load.load_hf(folder)
+
+
+def test_index_that_names_the_wrong_file_is_refused(tmp_path):
+  folder = copy_folder("llama_biased", tmp_path)
+  path = folder / "model.safetensors.index.json"
+  index = json.loads(path.read_text())
+  index["weight_map"]["model.norm.weight"] = "model-00001-of-00003.safetensors"
+  path.write_text(json.dumps(index))
+  with pytest.raises(
+    ValueError, match=r"00001-of-00003.*'model\.norm\.weight' is missing"
+  ):
+    load.load_hf(folder)
+
+
 def test_missing_tensor_is_named(tmp_path):
   folder = copy_folder("llama", tmp_path)
   edit_tensors(folder, model__layers__1__mlp__up_proj__weight=None)
