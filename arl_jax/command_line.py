@@ -12,11 +12,10 @@ import pathlib
 import re
 import sys
 import traceback
-import types
+from typing import Any
 
 from absl import flags
-from ml_collections import config_dict
-from ml_collections import config_flags
+from ml_collections import config_dict, config_flags
 
 from arl_jax import config as config_lib
 
@@ -106,9 +105,8 @@ def parse(argv: Sequence[str]) -> Arguments:
       "example --workdir=runs/flight_booking."
     )
   others = [field.name for field in dataclasses.fields(Arguments)][1:]
-  return Arguments(
-    config=config, **{name: registry[name].value for name in others}
-  )
+  values: Any = {name: registry[name].value for name in others}
+  return Arguments(config=config, **values)
 
 
 def connect(arguments: Arguments) -> None:
@@ -151,14 +149,21 @@ def _define_flags(argv: Sequence[str]) -> flags.FlagValues:
     lock_config=True,
     sys_argv=list(argv),
   )
-  for define, name, default, text in (
-    (flags.DEFINE_string, "workdir", None, "folder for all that a run writes."),
-    (flags.DEFINE_bool, "distributed", False, "one of several processes."),
-    (flags.DEFINE_string, "coordinator", "", "host:port of process 0."),
-    (flags.DEFINE_integer, "num_processes", 0, "how many processes."),
-    (flags.DEFINE_integer, "process_id", -1, "which process this is."),
-  ):
-    define(name, default, text, flag_values=registry)
+  flags.DEFINE_string(
+    "workdir", None, "folder for all that a run writes.", flag_values=registry
+  )
+  flags.DEFINE_bool(
+    "distributed", False, "one of several processes.", flag_values=registry
+  )
+  flags.DEFINE_string(
+    "coordinator", "", "host:port of process 0.", flag_values=registry
+  )
+  flags.DEFINE_integer(
+    "num_processes", 0, "how many processes.", flag_values=registry
+  )
+  flags.DEFINE_integer(
+    "process_id", -1, "which process this is.", flag_values=registry
+  )
   return registry
 
 
@@ -189,9 +194,10 @@ def _no_config(argv: Sequence[str], cause: str = "") -> str:
 
 def _unknown_override(argv: Sequence[str]) -> str | None:
   """Returns the message for the first override of a key that is not there."""
-  config = _load(argv)
+  config: Any = _load(argv)
   for key in _overrides(argv):
-    section, path = config, "config"
+    section: Any = config
+    path = "config"
     for part in key.split("."):
       if not config_lib.is_section(section):
         return f"--{path} is a value ({section!r}), not a section."
@@ -235,7 +241,7 @@ def _overrides(argv: Sequence[str]) -> Iterator[str]:
       yield match.group(1)
 
 
-def _load(argv: Sequence[str]) -> config_dict.ConfigDict:
+def _load(argv: Sequence[str]) -> Any:
   """Returns the configuration without overrides."""
   registry = _define_flags(argv[:1])
   return registry["config"].parser.parse(_config_argument(argv))
@@ -250,9 +256,7 @@ def _root_cause(error: BaseException) -> BaseException:
 
 def _raised_in(error: BaseException, place: pathlib.Path) -> bool:
   """True if the frame that raised lies in a file or folder."""
-  frames: list[types.FrameType] = [
-    frame for frame, _ in traceback.walk_tb(error.__traceback__)
-  ]
+  frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
   if not frames:
     return False
   file = pathlib.Path(frames[-1].f_code.co_filename).resolve()

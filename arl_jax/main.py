@@ -13,7 +13,7 @@ def _train(arguments: command_line.Arguments) -> None:
 
 def main() -> None:
   """Runs the command."""
-  command_line.run(_train, description=__doc__)
+  command_line.run(_train, description=__doc__ or "")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,16 @@ FINGERPRINT_KEYS = (
   "loss.",
   "optimizer.",
   "learner.minibatches_per_step",
+  "learner.min_minibatch_rows",
+  "learner.drop_zero_variance",
+  "learner.reference_reset_every",
+)
+# Within those: what costs memory or time only.
+FREE_KEYS = (
+  "policy.remat",
+  "policy.scan_unroll",
+  "warmup.length_buckets",
+  "loss.logprob_chunk",
 )
 _FILE_NAME = "fingerprint.json"
 _NUM_SHOWN = 5
@@ -38,7 +48,8 @@ def fingerprint(config: config_lib.Section) -> str:
   flat = {
     key: value
     for key, value in _flatten(config)
-    if any(
+    if key not in FREE_KEYS
+    and any(
       key == kept or (kept.endswith(".") and key.startswith(kept))
       for kept in FINGERPRINT_KEYS
     )
@@ -88,7 +99,9 @@ def check_workdir(
     )
 
 
-def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]):
+def _differences(
+  theirs: Mapping[str, Any], ours: Mapping[str, Any]
+) -> list[str]:
   """Returns one line per key that differs, in the order of the names."""
   absent = object()
 

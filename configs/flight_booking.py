@@ -16,6 +16,8 @@ Variants, after a colon:
   configs/flight_booking.py:runlocal  two tiny steps, to see that all parts run
 """
 
+from typing import Any
+
 from ml_collections import config_dict
 
 VARIANTS = ("smollm2", "runlocal")
@@ -23,7 +25,7 @@ VARIANTS = ("smollm2", "runlocal")
 
 def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   """Returns the configuration; `variant` is what follows the colon."""
-  config = config_dict.ConfigDict()
+  config: Any = config_dict.ConfigDict()
 
   # Fixes everything that is drawn: weights, tasks, samples, prices that move.
   config.seed = 0
@@ -40,6 +42,8 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   policy.dtype = "auto"
   # What the backward pass recomputes: none, dots or full.
   policy.remat = "none"
+  # Layers per iteration of the scan over layers.
+  policy.scan_unroll = 1
   # The shape of a small policy; loaded ones bring their own.
   # An upper bound: the tokenizer learns as many tokens as the text gives.
   policy.vocab_size = 700
@@ -57,6 +61,12 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   environment.style = "hermes"
   # Difficulties, mixed evenly.
   environment.levels = (1, 2, 3, 4)
+  # Which requests: the cheapest, the earliest, or one before a time.
+  environment.kinds = ("cheapest", "earliest", "before")
+  # Flights that match a request; 0 leaves it to the level.
+  environment.num_flights = 0
+  # Whether prices and seats move between turns.
+  environment.moves = True
   # Whether the tools' JSON schemas are part of the prompt.
   environment.show_tools = False
 
@@ -72,7 +82,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # Share of tasks where many flights are sold out, to practise the retry.
   warmup.drill = 0.6
   # Padded lengths; each compiles once.
-  warmup.length_buckets = (96, 160, 208)
+  warmup.length_buckets = (96, 160)
   warmup.optimizer = config_dict.ConfigDict(
     dict(
       # Muon learns to copy values in a third of AdamW's updates here.
@@ -81,9 +91,14 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
       # After the warm-up: constant, or down to final_fraction of the rate.
       schedule="cosine",
       warmup_steps=20,
+      # Updates until the decay ends; follows num_steps when that is overridden.
+      total_steps=warmup.get_ref("num_steps"),
       final_fraction=0.05,
+      # Moments: Muon's, then AdamW's (Muon leaves norms and biases to it).
+      momentum=0.95,
       b1=0.9,
       b2=0.95,
+      eps=1e-8,
       weight_decay=0.0,
       # Global norm that a gradient is clipped to.
       clip_norm=1.0,
@@ -107,6 +122,8 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # max_staleness updates old.
   rollout.mode = "sync"
   rollout.max_staleness = 0
+  # Groups that run at once; 0 is all of a step.
+  rollout.max_concurrent_groups = 0
   # Limits on the outside world.
   rollout.step_timeout_seconds = 10.0
   rollout.episode_timeout_seconds = 120.0
@@ -117,8 +134,14 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   engine.num_slots = 128
   # Tokens per compiled decode call.
   engine.chunk_size = 8
-  # Padded lengths for a turn's new tokens; each compiles once.
-  engine.prefill_buckets = (16, 32, 64)
+  # Shapes that are compiled: rows that decode; rows and new tokens of a
+  # prefill; cells that attention looks at. Empty is the largest alone.
+  engine.decode_rows = ()
+  engine.prefill_rows = (32, 128)
+  engine.prefill_lengths = (16, 64)
+  engine.kv_lengths = ()
+  # When weights arrive: refresh prefills again, keep goes on with old keys.
+  engine.on_new_weights = "refresh"
 
   # ------------------------------------------------------------ advantages
   config.advantage = advantage = config_dict.ConfigDict()
@@ -126,6 +149,11 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   advantage.name = "group_relative"
   # Divide by the group's standard deviation (std), or not (none).
   advantage.scale = "std"
+  # Per turn, inside an episode.
+  advantage.discount = 1.0
+  # Weights of GiGPO's step term and of MT-GRPO's turn term.
+  advantage.step_weight = 1.0
+  advantage.turn_weight = 1.0
 
   # ------------------------------------------------------------------ loss
   config.loss = loss = config_dict.ConfigDict()
@@ -135,14 +163,23 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   loss.clip_high = 0.28
   # How per-token losses become one number.
   loss.aggregation = "token_mean"
-  # Weight of the KL divergence to the reference; 0 turns it off.
+  # The constant of aggregation fixed_length; None elsewhere.
+  loss.length = config_dict.placeholder(int)
+  # Bound on the loss of a negative advantage, clipped only; None is off.
+  loss.dual_clip = config_dict.placeholder(float)
+  # Correction for the engine that sampled: none, truncate, mask or clamp.
+  loss.importance = "none"
+  loss.importance_upper = 2.0
+  loss.importance_lower = config_dict.placeholder(float)
+  # Weight of the KL divergence to the reference, which is the policy after
+  # the warm start; 0 is off.
   loss.kl_weight = 0.0
-  # none, or initial: the weights after the warm start.
-  loss.reference = "none"
-  # Steps after which the reference becomes the current policy; 0 is never.
-  loss.ref_reset_every = 0
-  # Leave groups out whose episodes all have the same return.
-  loss.drop_zero_variance = True
+  # k2, k3 or k3_unbiased.
+  loss.kl_estimator = "k2"
+  # Weight of the entropy bonus; 0 is off.
+  loss.entropy_weight = 0.0
+  # Tokens of a row whose logits exist at the same time.
+  loss.logprob_chunk = 128
 
   # ------------------------------------------------------------- optimizer
   config.optimizer = config_dict.ConfigDict(
@@ -152,9 +189,13 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
       learning_rate=2e-4,
       schedule="constant",
       warmup_steps=2,
-      final_fraction=1.0,
+      # Updates until a decay ends; a constant rate has none.
+      total_steps=0,
+      final_fraction=0.0,
+      momentum=0.95,
       b1=0.9,
       b2=0.95,
+      eps=1e-8,
       weight_decay=0.0,
       clip_norm=1.0,
     )
@@ -164,14 +205,18 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   config.learner = learner = config_dict.ConfigDict()
   # Each step is one rollout of all groups.
   learner.num_steps = 20
-  # Optimizer updates per step, each on a share of the episodes.
+  # Most optimizer updates per step, each on a share of the episodes, and the
+  # fewest rows that make an update of their own.
   learner.minibatches_per_step = 4
+  learner.min_minibatch_rows = 16
   # Rows per gradient call; memory, not results, depends on it.
   learner.micro_batch_rows = 32
-  # Padded lengths; each compiles once.
-  learner.length_buckets = (96, 160, 208)
-  # Positions whose logits exist at the same time.
-  learner.logprob_chunk = 512
+  # Padded lengths; each compiles once. rollout.max_length is always one.
+  learner.length_buckets = (96, 160)
+  # Leave groups out whose episodes all have the same return.
+  learner.drop_zero_variance = True
+  # Steps after which the reference becomes the current policy; 0 is never.
+  learner.reference_reset_every = 0
 
   # ------------------------------------------------------------------ mesh
   # Devices per axis; -1 takes those that are left.
@@ -211,14 +256,14 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   return config.lock()
 
 
-def _use_smollm2(config: config_dict.ConfigDict) -> None:
+def _use_smollm2(config: Any) -> None:
   """SmolLM2-135M-Instruct: 40 to 60 minutes on two cores, 6 GB of memory."""
   config.policy.kind = "gguf"
   # Compact actions are a quarter of the sampled tokens of JSON here.
   config.environment.style = "compact"
-  config.environment.levels = (1, 2)
+  config.environment.update(levels=(1, 2), kinds=("cheapest",), num_flights=3)
   config.warmup.update(
-    num_steps=64, batch_size=8, length_buckets=(128, 192, 256)
+    num_steps=64, batch_size=8, drill=0.0, length_buckets=(128, 192)
   )
   config.warmup.optimizer.update(
     name="adamw", learning_rate=1e-4, warmup_steps=4, final_fraction=0.1
@@ -229,7 +274,9 @@ def _use_smollm2(config: config_dict.ConfigDict) -> None:
     max_length=256,
     episode_timeout_seconds=900.0,
   )
-  config.engine.update(num_slots=48, prefill_buckets=(32, 64, 128))
+  config.engine.update(
+    num_slots=48, prefill_rows=(16, 48), prefill_lengths=(32, 96)
+  )
   # A pretrained model moves in smaller steps: at 3e-5 with four updates per
   # step, episodes with a malformed call rose from 12 % to 41 %.
   config.optimizer.update(learning_rate=5e-6, warmup_steps=10, b2=0.99)
@@ -237,12 +284,12 @@ def _use_smollm2(config: config_dict.ConfigDict) -> None:
     num_steps=25,
     minibatches_per_step=2,
     micro_batch_rows=8,
-    length_buckets=(128, 192, 256),
+    length_buckets=(128, 192),
   )
   config.evaluation.num_tasks = 100
 
 
-def _shrink(config: config_dict.ConfigDict) -> None:
+def _shrink(config: Any) -> None:
   """Two steps of a toy policy: shows that the parts fit, learns nothing."""
   config.policy.update(
     vocab_size=400,
@@ -253,15 +300,15 @@ def _shrink(config: config_dict.ConfigDict) -> None:
     head_dim=16,
     mlp_dim=64,
   )
-  config.warmup.update(num_steps=4, batch_size=4, length_buckets=(208,))
+  config.warmup.update(num_steps=4, batch_size=4, length_buckets=())
   config.warmup.optimizer.update(name="adamw", warmup_steps=1)
   config.rollout.update(tasks_per_step=2, group_size=4, max_turns=4)
-  config.engine.update(num_slots=8, prefill_buckets=(64,))
+  config.engine.update(num_slots=8, prefill_rows=(8,), prefill_lengths=(64,))
   config.learner.update(
     num_steps=2,
     minibatches_per_step=1,
     micro_batch_rows=8,
-    length_buckets=(208,),
+    length_buckets=(),
   )
   config.evaluation.num_tasks = 4
   config.checkpoint.every = 1

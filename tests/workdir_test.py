@@ -1,0 +1,71 @@
+"""Tests of keeping a folder to one configuration."""
+
+import json
+
+from ml_collections import config_dict
+import pytest
+
+from arl_jax import config as config_lib
+from arl_jax import workdir
+
+
+def _config(**changes) -> config_dict.ConfigDict:
+  config = config_dict.ConfigDict(
+    {
+      "seed": 0,
+      "loss": {"clip_low": 0.2, "logprob_chunk": 128},
+      "warmup": {"optimizer": {"betas": (0.9, 0.95)}},
+      "learner": {"num_steps": 20, "minibatches_per_step": 4},
+      "rollout": {"group_size": 8, "step_timeout_seconds": 1.0},
+    }
+  )
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+def test_fingerprint_holds_what_a_resume_shares():
+  assert json.loads(workdir.fingerprint(_config())) == {
+    "seed": 0,
+    "loss.clip_low": 0.2,
+    "warmup.optimizer.betas": [0.9, 0.95],
+    "learner.minibatches_per_step": 4,
+    "rollout.group_size": 8,
+  }
+
+
+def test_same_folder_takes_the_same_configuration_again(tmp_path):
+  workdir.check_workdir(_config(), tmp_path, create=True)
+  longer = {"learner.num_steps": 40, "rollout.step_timeout_seconds": 9.0}
+  workdir.check_workdir(_config(**longer), tmp_path, create=True)
+
+
+def test_other_configuration_is_refused_with_the_keys_that_differ(tmp_path):
+  workdir.check_workdir(_config(), tmp_path, create=True)
+  other = _config(**{"loss.clip_low": 0.3, "seed": 1})
+  del other.warmup
+  with pytest.raises(config_lib.ConfigError) as caught:
+    workdir.check_workdir(other, tmp_path)
+  message = str(caught.value)
+  assert "loss.clip_low: 0.2 there, 0.3 here" in message
+  assert "seed: 0 there, 1 here" in message
+  assert "warmup.optimizer.betas: [0.9, 0.95] there, not set here" in message
+
+
+def test_long_lists_of_differences_are_cut(tmp_path):
+  ours = config_dict.ConfigDict({"loss": {f"k{i}": i for i in range(8)}})
+  theirs = config_dict.ConfigDict({"loss": {f"k{i}": -1 for i in range(8)}})
+  workdir.check_workdir(theirs, tmp_path, create=True)
+  with pytest.raises(config_lib.ConfigError, match=r"\(and 3 more\)"):
+    workdir.check_workdir(ours, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{broken", "[1]"])
+def test_unreadable_fingerprint_is_named(tmp_path, text):
+  (tmp_path / "fingerprint.json").write_text(text)
+  with pytest.raises(config_lib.ConfigError, match=r"fingerprint\.json cannot"):
+    workdir.check_workdir(_config(), tmp_path)
+
+
+def test_a_look_writes_nothing(tmp_path):
+  workdir.check_workdir(_config(), tmp_path)
+  assert not list(tmp_path.iterdir())
