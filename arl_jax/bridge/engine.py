@@ -137,6 +137,7 @@ class Engine:
     self._waiting: list[_Request] = []
     self._active: dict[int, _Request] = {}
     self._new_weights: tuple[Any, int] | None = None
+    self._stale = False
     self._wake = asyncio.Event()
     self._loop_task: asyncio.Task[None] | None = None
     self._failure: BaseException | None = None
@@ -196,8 +197,11 @@ class Engine:
     self._new_weights = (params, version)
 
   def forget(self) -> None:
-    """Drops everything cached, so that what follows starts afresh."""
-    self._table.forget()
+    """Drops everything cached before the next chunk.
+
+    What follows does not depend on what was sampled before.
+    """
+    self._stale = True
 
   # Lifetime.
 
@@ -261,13 +265,14 @@ class Engine:
         self._table.park(slot)
 
   def _switch_weights(self) -> None:
-    if self._new_weights is None:
-      return
-    self._params, self.version = self._new_weights
-    self._new_weights = None
-    self.stats.weight_changes += 1
-    if self._config.on_new_weights == "refresh":
+    if self._new_weights is not None:
+      self._params, self.version = self._new_weights
+      self._new_weights = None
+      self.stats.weight_changes += 1
+      self._stale |= self._config.on_new_weights == "refresh"
+    if self._stale:
       self._table.forget()
+      self._stale = False
 
   def _admit(self) -> list[Placement]:
     placements = []

@@ -47,9 +47,7 @@ class SlotTable:
     self._last_used = np.zeros(num_slots, np.int64)
     self._clock = 0
 
-  def place(
-    self, session: str, ids: npt.NDArray[np.int32]
-  ) -> Placement | None:
+  def place(self, session: str, ids: npt.NDArray[np.int32]) -> Placement | None:
     """Gives a row a slot and marks it busy; None while all are busy."""
     slot = self._sessions.get(session)
     source, start, follows = self._find_prefix(ids, slot)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from arl_jax.models.transformer import ModelConfig
 
 # Logical axes of both arrays, for sharding.
-CACHE_AXES = ("layers", "batch", "kv_heads", "cache", "head_dim")
+CACHE_AXES = ("layers", "batch", "kv_heads", None, None)
 
 
 @struct.dataclass(kw_only=True)

