@@ -31,7 +31,7 @@ class Arguments:
   """What a command was asked to do.
 
   Attributes:
-    config: the configuration, with overrides applied; locked.
+    config: the configuration, a locked ConfigDict with overrides applied.
     workdir: the run's folder.
     distributed: whether this process is one of several.
     coordinator: host and port of process 0; empty where the platform knows.
@@ -39,7 +39,7 @@ class Arguments:
     process_id: which one this is; -1 where the platform knows.
   """
 
-  config: config_dict.ConfigDict
+  config: Any
   workdir: str
   distributed: bool = False
   coordinator: str = ""

@@ -5,7 +5,7 @@ from arl_jax import command_line
 
 def _train(arguments: command_line.Arguments) -> None:
   command_line.connect(arguments)
-  # Imported here: --help and a typo need not wait for jax.
+  # Imported here: --help and a typo need not wait for the learner.
   from arl_jax import train
 
   train.train(arguments.config, arguments.workdir)

@@ -1,6 +1,6 @@
 """Merges metrics, writing them as JSON lines and TensorBoard events."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 import json
 import logging
 import math
@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 # A metric is a (sum, count) pair, so that micro-batches, shards and steps merge
-# exactly; or a plain number under a name that ends in `_max`.
+# exactly; or a plain number under a name that ends in `/max`.
 Pair = tuple[float, float]
 Metrics = Mapping[str, Pair | float]
 
@@ -26,7 +26,7 @@ def merge(parts: Iterable[Metrics]) -> dict[str, Pair | float]:
     One metric per name that any part has.
 
   Raises:
-    ValueError: if a plain number's name does not end in `_max`.
+    ValueError: if a plain number's name does not end in `/max`.
   """
   merged: dict[str, Pair | float] = {}
   for part in parts:
@@ -35,7 +35,7 @@ def merge(parts: Iterable[Metrics]) -> dict[str, Pair | float]:
       if isinstance(value, tuple):
         total, count = before if isinstance(before, tuple) else (0.0, 0.0)
         merged[name] = (total + float(value[0]), count + float(value[1]))
-      elif name.endswith("_max"):
+      elif name.endswith("/max"):
         number = float(value)
         # Not max(): it forgets a NaN that comes first or last.
         keep = isinstance(before, float) and not number > before
@@ -44,7 +44,7 @@ def merge(parts: Iterable[Metrics]) -> dict[str, Pair | float]:
       else:
         raise ValueError(
           f"metric {name!r} is {value!r}; expected a (sum, count) pair, or a "
-          "name that ends in _max."
+          "name that ends in /max."
         )
   return merged
 
@@ -68,54 +68,88 @@ class MetricWriter:
   """
 
   def __init__(
-    self, workdir: str | os.PathLike[str], *, resume_step: int | None = None
+    self,
+    workdir: str | os.PathLike[str],
+    *,
+    resume_step: int | None = None,
+    finished_phases: Collection[str] = ("warmup",),
   ) -> None:
     """Opens the files.
 
     Args:
       workdir: the run's folder; it is created.
-      resume_step: records of this step and later are dropped, because the
-        resumed run writes them again. None keeps all.
+      resume_step: of an earlier run's records, those of this step and later
+        are dropped, because they are written again. None drops all.
+      finished_phases: phases of which a resume keeps every record.
     """
-    folder = pathlib.Path(workdir)
-    folder.mkdir(parents=True, exist_ok=True)
-    self.path = folder / _FILE_NAME
-    if self.path.exists():
-      _keep_until(self.path, resume_step)
+    self._folder = pathlib.Path(workdir)
+    self._resume_step = resume_step
+    self._finished_phases = tuple(finished_phases)
+    self._events: dict[str, Any] = {}
+    self._folder.mkdir(parents=True, exist_ok=True)
+    self.path = self._folder / _FILE_NAME
+    kept = [record for record in self._earlier() if self._is_kept(record)]
+    lines = "".join(json.dumps(record) + "\n" for record in kept)
+    temporary = self.path.with_suffix(".tmp")
+    temporary.write_text(lines, encoding="utf-8")
+    temporary.replace(self.path)
     self._file = self.path.open("a", encoding="utf-8")
-    self._events = _open_events(folder, resume_step)
+    self._writer_type = _writer_type()
 
-  def write(self, step: int, values: Mapping[str, Any], **labels: str) -> None:
+  def write(
+    self, step: int, values: Mapping[str, Any], *, phase: str = "train"
+  ) -> None:
     """Writes one record.
 
     Args:
       step: the step that the values belong to.
       values: numbers, or (sum, count) pairs that are written as means.
-      **labels: strings that tell records apart, such as `phase="warmup"`.
+      phase: which part of the run it belongs to; steps count within one.
     """
     numbers = means(values)
-    record: dict[str, Any] = {"step": int(step), **labels}
+    record: dict[str, Any] = {"step": int(step), "phase": phase}
     for name, number in numbers.items():
       # JSON has no NaN and no infinity; null is a gap in a curve.
       record[name] = number if math.isfinite(number) else None
     self._file.write(json.dumps(record) + "\n")
     self._file.flush()
-    if self._events is not None:
-      prefix = "".join(f"{label}/" for label in labels.values())
+    if self._writer_type is not None:
+      events = self._open_events(phase)
       for name, number in numbers.items():
-        self._events.add_scalar(f"{prefix}{name}", number, int(step))
+        events.add_scalar(name, number, int(step))
 
   def close(self) -> None:
     """Closes the files."""
     self._file.close()
-    if self._events is not None:
-      self._events.close()
+    for events in self._events.values():
+      events.close()
 
   def __enter__(self) -> "MetricWriter":
     return self
 
   def __exit__(self, *unused: object) -> None:
     self.close()
+
+  def _earlier(self) -> list[dict[str, Any]]:
+    return read_metrics(self.path) if self.path.exists() else []
+
+  def _is_kept(self, record: Mapping[str, Any]) -> bool:
+    if self._resume_step is None:
+      return False
+    finished = record.get("phase") in self._finished_phases
+    return finished or record["step"] < self._resume_step
+
+  def _open_events(self, phase: str) -> Any:
+    """Returns the writer of a phase; TensorBoard overlays the phases."""
+    if phase not in self._events:
+      finished = phase in self._finished_phases
+      # purge_step hides what an interrupted run wrote at later steps.
+      purge = 0 if self._resume_step is None else self._resume_step
+      self._events[phase] = self._writer_type(
+        str(self._folder / "events" / phase),
+        purge_step=None if finished and purge else purge,
+      )
+    return self._events[phase]
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -134,19 +168,8 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
   return records
 
 
-def _keep_until(path: pathlib.Path, resume_step: int | None) -> None:
-  """Drops a torn last line, with the records that will be written again."""
-  kept = [
-    json.dumps(record) + "\n"
-    for record in read_metrics(path)
-    if resume_step is None or record["step"] < resume_step
-  ]
-  temporary = path.with_suffix(".tmp")
-  temporary.write_text("".join(kept), encoding="utf-8")
-  temporary.replace(path)
-
-
-def _open_events(folder: pathlib.Path, resume_step: int | None) -> Any:
+def _writer_type() -> Any:
+  """Returns tensorboardX's writer, None where it is not installed."""
   try:
     from tensorboardX import SummaryWriter
   except ImportError:
@@ -154,5 +177,4 @@ def _open_events(folder: pathlib.Path, resume_step: int | None) -> Any:
       "tensorboardX is not installed, so metrics go to %s alone.", _FILE_NAME
     )
     return None
-  # purge_step hides what the interrupted run wrote at later steps.
-  return SummaryWriter(str(folder / "events"), purge_step=resume_step)
+  return SummaryWriter

@@ -36,7 +36,9 @@ FINGERPRINT_KEYS = (
 FREE_KEYS = (
   "policy.remat",
   "policy.scan_unroll",
+  "warmup.micro_batch_rows",
   "warmup.length_buckets",
+  "warmup.logprob_chunk",
   "loss.logprob_chunk",
 )
 _FILE_NAME = "fingerprint.json"

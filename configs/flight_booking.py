@@ -69,6 +69,12 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   environment.moves = True
   # Whether the tools' JSON schemas are part of the prompt.
   environment.show_tools = False
+  # Tasks of one epoch.
+  environment.num_train_tasks = 4096
+  # JSON lines to train on instead; empty generates the tasks.
+  environment.task_file = ""
+  # Weight of each named reward component; those without one count nothing.
+  environment.reward_weights = {"success": 1.0}
 
   # ---------------------------------------- the warm start, before any reward
   config.warmup = warmup = config_dict.ConfigDict()
@@ -76,13 +82,17 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   warmup.num_steps = 300
   # Fresh expert episodes per update.
   warmup.batch_size = 24
+  # Rows per gradient call; 0 is the whole batch.
+  warmup.micro_batch_rows = 0
   # Share of episodes by the expert that always succeeds; the others skip
   # sorting, seat checks or retries, so that a better strategy is left to find.
   warmup.careful_fraction = 0.25
-  # Share of tasks where many flights are sold out, to practise the retry.
-  warmup.drill = 0.6
+  # Whether flights are often sold out, to practise the retry.
+  warmup.drill = True
   # Padded lengths; each compiles once.
   warmup.length_buckets = (96, 160)
+  # Tokens of a row whose logits exist at the same time; None is all.
+  warmup.logprob_chunk = config_dict.placeholder(int)
   warmup.optimizer = config_dict.ConfigDict(
     dict(
       # Muon learns to copy values in a third of AdamW's updates here.
@@ -263,7 +273,7 @@ def _use_smollm2(config: Any) -> None:
   config.environment.style = "compact"
   config.environment.update(levels=(1, 2), kinds=("cheapest",), num_flights=3)
   config.warmup.update(
-    num_steps=64, batch_size=8, drill=0.0, length_buckets=(128, 192)
+    num_steps=64, batch_size=8, drill=False, length_buckets=(128, 192)
   )
   config.warmup.optimizer.update(
     name="adamw", learning_rate=1e-4, warmup_steps=4, final_fraction=0.1
