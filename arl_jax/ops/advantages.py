@@ -2,36 +2,8 @@
 
 import jax.numpy as jnp
 
-from arl_jax.ops import checks
-from arl_jax.ops import masking
-from arl_jax.ops import returns as returns_ops
-from arl_jax.ops import segments
+from arl_jax.ops import checks, members, segments
 from arl_jax.types import Array
-
-
-def _group(
-  returns: Array,
-  group_ids: Array,
-  row_mask: Array | None,
-  num_groups: int,
-  *,
-  live: Array | None = None,
-  ids_name: str = "group_ids",
-  num_name: str = "num_groups",
-) -> tuple[Array, segments.Members]:
-  """Checks what a group-relative function takes; assigns rows to groups."""
-  num_groups = checks.count(num_name, num_groups)
-  returns = checks.floats("returns", returns, "[B]", (None,))
-  group_ids = checks.ids(ids_name, group_ids, "[B]", returns.shape)
-  if row_mask is not None:
-    row_mask = checks.mask("row_mask", row_mask, "[B]", returns.shape)
-  rows = segments.live_rows(returns, jnp.ones(returns.shape, bool), row_mask)
-  if live is not None:
-    rows = rows & live
-  checks.ids_in_range(
-    ids_name, group_ids, rows, num_name=num_name, num=num_groups
-  )
-  return returns, segments.assign(group_ids, rows, num_groups)
 
 
 def group_relative_advantages(
@@ -79,8 +51,10 @@ def group_relative_advantages(
     [ 0.5 -0.5  0. ]
   """
   checks.choice("scale", scale, ("std", "none"))
-  returns, members = _group(returns, group_ids, row_mask, num_groups)
-  return segments.standardise(returns, members, scale=scale, ddof=ddof, eps=eps)
+  returns, group = members.from_returns(
+    returns, group_ids, row_mask, num=num_groups
+  )
+  return segments.standardise(returns, group, scale=scale, ddof=ddof, eps=eps)
 
 
 def leave_one_out_advantages(
@@ -117,9 +91,11 @@ def leave_one_out_advantages(
     >>> print(arl.leave_one_out_advantages(returns, groups, num_groups=2))
     [ 1. -1.  0.]
   """
-  returns, members = _group(returns, group_ids, row_mask, num_groups)
-  num = segments.size(members)
-  centred = segments.centre(returns, members)
+  returns, group = members.from_returns(
+    returns, group_ids, row_mask, num=num_groups
+  )
+  num = segments.size(group)
+  centred = segments.centre(returns, group)
   return centred * num / jnp.maximum(num - 1.0, 1.0)
 
 
@@ -165,13 +141,14 @@ def length_weighted_advantages(
   """
   returns = checks.floats("returns", returns, "[B]", (None,))
   lengths = checks.floats("lengths", lengths, "[B]", returns.shape)
-  returns, members = _group(
-    returns, group_ids, row_mask, num_groups, live=lengths > 0
+  returns = jnp.where(lengths > 0, returns, jnp.nan)
+  returns, group = members.from_returns(
+    returns, group_ids, row_mask, num=num_groups
   )
-  shifted = segments.shift(returns, members)
-  weights = jnp.where(members.live, lengths, 0.0)
-  total = segments.total(weights, members)
-  weighted = segments.total(weights * shifted, members)
+  shifted = segments.shift(returns, group)
+  weights = jnp.where(group.live, lengths, 0.0)
+  total = segments.total(weights, group)
+  weighted = segments.total(weights * shifted, group)
   return shifted - weighted / jnp.where(total > 0, total, 1.0)
 
 
@@ -211,14 +188,14 @@ def group_policy_gradient_advantages(
     ... )
     [ 1. -1.  0.  0.]
   """
-  returns, members = _group(returns, group_ids, row_mask, num_groups)
-  varies = segments.highest(returns, members) > segments.lowest(
-    returns, members
+  returns, group = members.from_returns(
+    returns, group_ids, row_mask, num=num_groups
   )
-  num_live = jnp.sum(members.live, dtype=jnp.float32)
+  varies = segments.highest(returns, group) > segments.lowest(returns, group)
+  num_live = jnp.sum(group.live, dtype=jnp.float32)
   num_varied = jnp.sum(varies, dtype=jnp.float32)
   factor = num_live / jnp.maximum(num_varied, 1.0)
-  return factor * segments.centre(returns, members)
+  return factor * segments.centre(returns, group)
 
 
 def pass_at_k_advantages(
@@ -261,120 +238,21 @@ def pass_at_k_advantages(
     [0.5 0.  0. ]
   """
   checks.choice("scale", scale, ("std", "none"))
-  returns, members = _group(returns, group_ids, row_mask, num_groups)
-  top = segments.highest(returns, members)
-  best = members.live & (returns == top)
-  alone = segments.total(best.astype(jnp.float32), members) == 1.0
-  leads = best & alone & (segments.size(members) > 1.0)
+  returns, group = members.from_returns(
+    returns, group_ids, row_mask, num=num_groups
+  )
+  top = segments.highest(returns, group)
+  best = group.live & (returns == top)
+  alone = segments.total(best.astype(jnp.float32), group) == 1.0
+  leads = best & alone & (segments.size(group) > 1.0)
   # The best of the rest: the group's floor stands in for the best row.
-  rest = jnp.where(best, segments.lowest(returns, members), returns)
-  second = segments.highest(rest, members)
+  rest = jnp.where(best, segments.lowest(returns, group), returns)
+  second = segments.highest(rest, group)
   lead = jnp.where(leads, top - second, 0.0)
   if scale == "none":
     return lead
-  centred = segments.centre(returns, members)
-  return lead / (segments.deviation(centred, members, ddof=1) + eps)
-
-
-def reinforce_plus_plus_advantages(
-  token_rewards: Array,
-  action_mask: Array,
-  *,
-  discount: float = 1.0,
-  row_mask: Array | None = None,
-) -> Array:
-  """Token returns, whitened over all action tokens of the batch.
-
-  A = (G - mean G) / √(var G + 1e-8), G_t = r_t + γ G_{t'}
-
-  Returns are carried across observations: an earlier turn keeps its credit.
-
-  Reference: https://arxiv.org/abs/2501.03262
-
-  Args:
-    token_rewards: `[B, T]` reward of each token; never read where masked.
-    action_mask: bool `[B, T]` 1 where the policy sampled the token.
-    discount: γ per action token, in [0, 1].
-    row_mask: bool `[B]` False for a row that counts for nothing, None for
-      none of them.
-
-  Returns:
-    `[B, T]` float32; 0 where masked.
-
-  Raises:
-    ValueError: on shapes that differ or a discount outside [0, 1].
-
-  Example:
-    >>> import arl_jax as arl
-    >>> import jax.numpy as jnp
-    >>> rewards, mask = jnp.array([[0.0, 7.0, 1.0]]), jnp.array([[1, 0, 1]])
-    >>> advantages = arl.reinforce_plus_plus_advantages(
-    ...   rewards, mask, discount=0.5
-    ... )
-    >>> print(advantages.round(3))
-    [[-0.707  0.     0.707]]
-  """
-  rewards = checks.floats(
-    "token_rewards", token_rewards, "[B, T]", (None, None)
-  )
-  mask = checks.mask("action_mask", action_mask, "[B, T]", rewards.shape)
-  if row_mask is not None:
-    row_mask = checks.mask("row_mask", row_mask, "[B]", mask.shape[:1])
-  mask = mask & segments.live_rows(rewards, mask, row_mask)[:, None]
-  returns = returns_ops.token_returns(rewards, mask, discount=discount)
-  return masking.masked_whiten(returns, mask)
-
-
-def reinforce_plus_plus_baseline_advantages(
-  returns: Array,
-  group_ids: Array,
-  action_mask: Array,
-  *,
-  num_groups: int,
-  row_mask: Array | None = None,
-) -> Array:
-  """Centred returns on every token, whitened over the batch.
-
-  A_t = whiten(R - mean_g R), over all action tokens
-
-  Whitening weighs rows by their length, so that a group without variance
-  need not come out as 0.
-
-  Reference: https://arxiv.org/abs/2501.03262
-
-  Args:
-    returns: `[B]` return of each row; NaN marks a row nobody could score.
-    group_ids: int32 `[B]` rows of one task share an id.
-    action_mask: bool `[B, T]` 1 where the policy sampled the token.
-    num_groups: a static int above every group id.
-    row_mask: bool `[B]` False for a row that counts for nothing, None for
-      none of them.
-
-  Returns:
-    `[B, T]` float32; 0 where masked.
-
-  Raises:
-    ValueError: on shapes that differ or ids out of range.
-
-  Example:
-    >>> import arl_jax as arl
-    >>> import jax.numpy as jnp
-    >>> returns, groups = jnp.array([1.0, 0.0]), jnp.array([0, 0])
-    >>> advantages = arl.reinforce_plus_plus_baseline_advantages(
-    ...   returns, groups, jnp.array([[1, 0], [1, 0]]), num_groups=1
-    ... )
-    >>> print(advantages.round(3))
-    [[ 0.707  0.   ]
-     [-0.707  0.   ]]
-  """
-  returns = checks.floats("returns", returns, "[B]", (None,))
-  mask = checks.mask("action_mask", action_mask, "[B, T]", (returns.size, None))
-  returns, members = _group(
-    returns, group_ids, row_mask, num_groups, live=jnp.any(mask, axis=1)
-  )
-  mask = mask & members.live[:, None]
-  centred = segments.centre(returns, members)[:, None]
-  return masking.masked_whiten(jnp.where(mask, centred, 0.0), mask)
+  centred = segments.centre(returns, group)
+  return lead / (segments.deviation(centred, group, ddof=1) + eps)
 
 
 def tree_advantages(
@@ -421,16 +299,13 @@ def tree_advantages(
     >>> print(advantages.round(1))
     [ 1.6 -1.6  1.6 -1.6]
   """
-  _, trees = _group(
-    returns,
-    tree_ids,
-    row_mask,
-    num_trees,
-    ids_name="tree_ids",
-    num_name="num_trees",
+  _, trees = members.from_returns(
+    returns, tree_ids, row_mask, num=num_trees, name="tree"
   )
-  returns, groups = _group(returns, group_ids, row_mask, num_groups)
+  returns, groups = members.from_returns(
+    returns, group_ids, row_mask, num=num_groups
+  )
   return sum(
-    segments.standardise(returns, members, scale="std", ddof=1, eps=eps)
-    for members in (trees, groups)
+    segments.standardise(returns, peers, scale="std", ddof=1, eps=eps)
+    for peers in (trees, groups)
   )

@@ -2,8 +2,7 @@
 
 import jax.numpy as jnp
 
-from arl_jax.ops import checks
-from arl_jax.ops import masking
+from arl_jax.ops import checks, masking
 from arl_jax.types import Array
 
 _MODES = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")

@@ -2,13 +2,12 @@
 
 import jax.numpy as jnp
 
-from arl_jax.ops import checks
-from arl_jax.ops import masking
+from arl_jax.ops import checks, masking
 from arl_jax.types import Array
 
 
 def _log_ratio(logprobs: Array, ref_logprobs: Array) -> Array:
-  """log π - log π_ref in float32."""
+  """The log-ratio log π - log π_ref, float32."""
   logprobs = jnp.asarray(logprobs)
   logprobs = checks.floats("logprobs", logprobs, "any shape", logprobs.shape)
   ref_logprobs = checks.floats(

@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from arl_jax.ops import checks
-from arl_jax.ops import segments
+from arl_jax.ops import checks, members, segments
 from arl_jax.types import Array
 
 
@@ -39,22 +38,6 @@ def overlong_penalty(lengths: Array, *, max_length: int, buffer: int) -> Array:
     checks.within("max_length", max_length, buffer)
   lengths = checks.floats("lengths", lengths, "[B]", (None,))
   return jnp.clip((max_length - buffer - lengths) / buffer, -1.0, 0.0)
-
-
-def _rows(
-  returns: Array, group_ids: Array, row_mask: Array | None, num_groups: int
-) -> tuple[Array, segments.Members]:
-  """Checks returns and ids; assigns the live rows to their groups."""
-  num_groups = checks.count("num_groups", num_groups)
-  returns = checks.floats("returns", returns, "[B]", (None,))
-  group_ids = checks.ids("group_ids", group_ids, "[B]", returns.shape)
-  if row_mask is not None:
-    row_mask = checks.mask("row_mask", row_mask, "[B]", returns.shape)
-  live = segments.live_rows(returns, jnp.ones(returns.shape, bool), row_mask)
-  checks.ids_in_range(
-    "group_ids", group_ids, live, num_name="num_groups", num=num_groups
-  )
-  return returns, segments.assign(group_ids, live, num_groups)
 
 
 def informative_groups(
@@ -91,9 +74,11 @@ def informative_groups(
     >>> print(arl.informative_groups(returns, groups, num_groups=2))
     [ True  True False False]
   """
-  returns, members = _rows(returns, group_ids, row_mask, num_groups)
-  low = segments.lowest(returns, members)
-  return members.live & (segments.highest(returns, members) > low)
+  returns, group = members.from_returns(
+    returns, group_ids, row_mask, num=num_groups
+  )
+  low = segments.lowest(returns, group)
+  return group.live & (segments.highest(returns, group) > low)
 
 
 def void_turn_keep_mask(turn_is_void: Array, turn_mask: Array) -> Array:
@@ -149,8 +134,8 @@ def truncation_keep_mask(
   Example:
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
-    >>> truncated, advantages = jnp.array([1, 1, 0]), jnp.array([1.0, -1.0, -1.0])
-    >>> print(arl.truncation_keep_mask(truncated, advantages, drop="negative"))
+    >>> truncated, signs = jnp.array([1, 1, 0]), jnp.array([1.0, -1.0, -1.0])
+    >>> print(arl.truncation_keep_mask(truncated, signs, drop="negative"))
     [ True False  True]
   """
   checks.choice("drop", drop, ("none", "negative", "all"))
@@ -209,21 +194,19 @@ def top_variance_groups(
     raise ValueError("keep_ratio is traced; expected a Python float")
   checks.positive("keep_ratio", keep_ratio)
   checks.within("keep_ratio", keep_ratio, 0.0, 1.0)
-  returns, members = _rows(returns, group_ids, row_mask, num_groups)
+  returns, group = members.from_returns(
+    returns, group_ids, row_mask, num=num_groups
+  )
   # Sums in sorted order do not depend on the order of rows: groups with the
   # same returns tie exactly, and a shuffle of the batch keeps the same ones.
-  safe = jnp.where(members.live, returns, 0.0)
-  order = jnp.lexsort((safe, members.buckets))
-  ordered = segments.Members(
-    members.buckets[order], members.live[order], members.num
-  )
+  safe = jnp.where(group.live, returns, 0.0)
+  order = jnp.lexsort((safe, group.buckets))
+  ordered = members.Members(group.buckets[order], group.live[order], group.num)
   centred = segments.centre(safe[order], ordered)
   spread = segments.deviation(centred, ordered, ddof=1)
-  per_group = jax.ops.segment_max(
-    jnp.where(ordered.live, spread, -1.0),
-    ordered.buckets,
-    num_segments=num_groups + 1,
-  )[:-1]
+  per_group = segments.per_group(jax.ops.segment_max, spread, ordered, -1.0)[
+    :-1
+  ]
   present = per_group >= 0.0
   by_spread = jnp.argsort(jnp.where(present, -per_group, 1.0), stable=True)
   rank = (
@@ -234,4 +217,4 @@ def top_variance_groups(
   # Rounded before the ceiling: 0.1 of 30 groups is 3 of them, not 4.
   quotas = np.ceil(np.round(keep_ratio * np.arange(num_groups + 1), 6))
   kept = present & (rank < jnp.asarray(quotas)[jnp.sum(present)])
-  return members.live & kept[jnp.where(members.live, members.buckets, 0)]
+  return group.live & kept[jnp.where(group.live, group.buckets, 0)]

@@ -3,8 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from arl_jax.ops import checks
-from arl_jax.ops import masking
+from arl_jax.ops import checks, masking
 from arl_jax.types import Array
 
 _MODES = ("truncate", "mask", "clamp", "none")
@@ -96,7 +95,8 @@ def token_importance_weights(
   Example:
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
-    >>> new, old = jnp.log(jnp.array([[0.9, 0.5]])), jnp.log(jnp.array([[0.3, 0.5]]))
+    >>> new = jnp.log(jnp.array([[0.9, 0.5]]))
+    >>> old = jnp.log(jnp.array([[0.3, 0.5]]))
     >>> print(arl.token_importance_weights(new, old, jnp.ones((1, 2))))
     [[2. 1.]]
   """
@@ -143,8 +143,10 @@ def sequence_importance_weights(
   Example:
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
-    >>> new, old = jnp.log(jnp.array([[0.6, 0.5]])), jnp.log(jnp.array([[0.5, 0.4]]))
-    >>> print(arl.sequence_importance_weights(new, old, jnp.ones((1, 2))).round(4))
+    >>> new = jnp.log(jnp.array([[0.6, 0.5]]))
+    >>> old = jnp.log(jnp.array([[0.5, 0.4]]))
+    >>> mask = jnp.ones((1, 2))
+    >>> print(arl.sequence_importance_weights(new, old, mask).round(4))
     [1.5]
   """
   checks.choice("reduce", reduce, ("sum", "mean"))

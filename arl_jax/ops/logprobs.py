@@ -18,7 +18,7 @@ def _scale(logits: Array, temperature: float) -> Array:
 
 
 def _score(logits: Array, tokens: Array) -> Array:
-  """log p of `tokens` `[...]` under `logits` `[..., V]`."""
+  """Scores `tokens` `[...]` under `logits` `[..., V]`."""
   # A padding id may be anything; it must not read outside the vocabulary.
   tokens = jnp.clip(tokens, 0, logits.shape[-1] - 1)
   chosen = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]

@@ -1,60 +1,10 @@
-"""Policy losses, one number per token, to be minimised."""
+"""Policy losses with a ratio per token, to be minimised."""
 
 import jax
 import jax.numpy as jnp
 
-from arl_jax.ops import checks
-from arl_jax.ops import importance
-from arl_jax.ops import masking
-from arl_jax.ops import turns
+from arl_jax.ops import checks, importance, masking, surrogate
 from arl_jax.types import Array
-
-
-def _masked(name: str, x: Array, mask: Array) -> Array:
-  """Checks a `[B, T]` array; 0 where masked."""
-  return jnp.where(mask, checks.floats(name, x, "[B, T]", mask.shape), 0.0)
-
-
-def _costs(advantages: Array, mask: Array) -> Array:
-  """Spreads `[B]`, `[B, 1]` or `[B, T]` advantages over tokens, negated."""
-  advantages = jnp.asarray(advantages)
-  num_rows, num_tokens = mask.shape
-  allowed = ((num_rows,), (num_rows, 1), (num_rows, num_tokens))
-  if advantages.shape not in allowed:
-    raise ValueError(
-      f"advantages has shape {advantages.shape}; expected [B], [B, 1] or "
-      f"[B, T], here one of {allowed}"
-    )
-  if advantages.ndim == 1:
-    advantages = advantages[:, None]
-  costs = jnp.where(mask, -advantages.astype(jnp.float32), 0.0)
-  return jax.lax.stop_gradient(costs)
-
-
-def _mask(mask: Array) -> Array:
-  """Checks the mask that every loss takes."""
-  return checks.mask("mask", mask, "[B, T]", (None, None))
-
-
-def _log_ratio(
-  logprobs: Array, old_logprobs: Array, mask: Array, *, old: str
-) -> Array:
-  """log π - log π_old, 0 where masked; only π carries a gradient."""
-  new = _masked("logprobs", logprobs, mask)
-  return new - jax.lax.stop_gradient(_masked(old, old_logprobs, mask))
-
-
-def _clip(
-  ratio: Array,
-  costs: Array,
-  clip_low: float,
-  clip_high: float,
-) -> Array:
-  """The pessimistic of the clipped and the plain surrogate, as a loss."""
-  checks.within("clip_low", clip_low, 0.0, 1.0)
-  checks.within("clip_high", clip_high, 0.0)
-  clipped = jnp.clip(ratio, 1.0 - clip_low, 1.0 + clip_high)
-  return jnp.maximum(costs * ratio, costs * clipped)
 
 
 def policy_gradient_loss(
@@ -85,8 +35,10 @@ def policy_gradient_loss(
     >>> print(arl.policy_gradient_loss(logprobs, jnp.array([2.0]), mask))
     [[1. 0.]]
   """
-  mask = _mask(mask)
-  return _costs(advantages, mask) * _masked("logprobs", logprobs, mask)
+  mask = surrogate.check_mask(mask)
+  return surrogate.costs(advantages, mask) * surrogate.masked(
+    "logprobs", logprobs, mask
+  )
 
 
 def clipped_surrogate_loss(
@@ -126,14 +78,17 @@ def clipped_surrogate_loss(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> new, old = jnp.log(jnp.array([[0.6]])), jnp.log(jnp.array([[0.4]]))
-    >>> print(arl.clipped_surrogate_loss(new, old, jnp.array([1.0]), jnp.ones((1, 1))))
+    >>> one = jnp.ones((1, 1))
+    >>> print(arl.clipped_surrogate_loss(new, old, one, one))
     [[-1.2]]
   """
-  mask = _mask(mask)
-  costs = _costs(advantages, mask)
-  log_ratio = _log_ratio(logprobs, old_logprobs, mask, old="old_logprobs")
+  mask = surrogate.check_mask(mask)
+  costs = surrogate.costs(advantages, mask)
+  log_ratio = surrogate.log_ratio(
+    logprobs, old_logprobs, mask, old="old_logprobs"
+  )
   ratio = masking.exp_log_ratio(log_ratio)
-  loss = _clip(ratio, costs, clip_low, clip_high)
+  loss = surrogate.clip(ratio, costs, clip_low, clip_high)
   if dual_clip is None:
     return loss
   checks.within("dual_clip", dual_clip, 1.0)
@@ -187,8 +142,8 @@ def decoupled_surrogate_loss(
     [[-2.]]
   """
   checks.choice("cap_mode", cap_mode, ("clamp", "mask"))
-  mask = _mask(mask)
-  surrogate = clipped_surrogate_loss(
+  mask = surrogate.check_mask(mask)
+  loss = clipped_surrogate_loss(
     logprobs,
     checks.floats("proximal_logprobs", proximal_logprobs, "[B, T]", mask.shape),
     advantages,
@@ -203,108 +158,7 @@ def decoupled_surrogate_loss(
     mode="truncate" if cap_mode == "clamp" else "mask",
     upper=behavior_cap,
   )
-  return weights * surrogate
-
-
-def gspo_loss(
-  logprobs: Array,
-  old_logprobs: Array,
-  advantages: Array,
-  mask: Array,
-  *,
-  clip_low: float = 3e-4,
-  clip_high: float = 4e-4,
-) -> Array:
-  """The clipped surrogate on the ratio of a whole row.
-
-  s = exp(mean_t log ρ_t); token t reads s · π_t / sg[π_t], so that each of
-  n tokens carries 1 / n of the row's gradient
-
-  Reference: https://arxiv.org/abs/2507.18071
-
-  Args:
-    logprobs: `[B, T]` log-probability of each token under the current policy.
-    old_logprobs: `[B, T]` the same before this batch's first update.
-    advantages: `[B]`, `[B, 1]` or `[B, T]`; carries no gradient.
-    mask: bool `[B, T]` 1 where a token counts.
-    clip_low: how far the row's ratio may fall below 1.
-    clip_high: how far the row's ratio may rise above 1.
-
-  Returns:
-    `[B, T]` float32, unreduced, for mode "sequence_mean"; 0 where masked.
-
-  Raises:
-    ValueError: on shapes that do not fit or a clip out of range.
-
-  Example:
-    >>> import arl_jax as arl
-    >>> import jax.numpy as jnp
-    >>> logprobs, mask = jnp.array([[-1.0, -2.0]]), jnp.ones((1, 2))
-    >>> print(arl.gspo_loss(logprobs, logprobs, jnp.array([1.0]), mask))
-    [[-1. -1.]]
-  """
-  mask = _mask(mask)
-  costs = _costs(advantages, mask)
-  log_ratio = _log_ratio(logprobs, old_logprobs, mask, old="old_logprobs")
-  row = jnp.where(
-    mask, masking.masked_mean(log_ratio, mask, axis=1)[:, None], 0.0
-  )
-  own = log_ratio - jax.lax.stop_gradient(log_ratio)
-  ratio = masking.exp_log_ratio(jax.lax.stop_gradient(row) + own)
-  return _clip(ratio, costs, clip_low, clip_high)
-
-
-def turn_surrogate_loss(
-  logprobs: Array,
-  old_logprobs: Array,
-  advantages: Array,
-  mask: Array,
-  turn_ids: Array,
-  *,
-  num_turns: int,
-  clip_low: float = 0.2,
-  clip_high: float = 0.2,
-) -> Array:
-  """The clipped surrogate on one ratio per turn.
-
-  ρ_k = exp(mean_{t in turn k} log π_t / π_old,t), read by each of its tokens
-
-  Reference: https://arxiv.org/abs/2512.17008
-
-  Args:
-    logprobs: `[B, T]` log-probability of each token under the current policy.
-    old_logprobs: `[B, T]` the same before this batch's first update.
-    advantages: `[B]`, `[B, 1]` or `[B, T]`; carries no gradient.
-    mask: bool `[B, T]` 1 where a token counts.
-    turn_ids: int32 `[B, T]` the turn of an action token, -1 elsewhere.
-    num_turns: K, a static int above every turn id.
-    clip_low: how far a turn's ratio may fall below 1.
-    clip_high: how far a turn's ratio may rise above 1.
-
-  Returns:
-    `[B, T]` float32, unreduced; 0 where masked.
-
-  Raises:
-    ValueError: on shapes that do not fit, a clip or a turn id out of range.
-
-  Example:
-    >>> import arl_jax as arl
-    >>> import jax.numpy as jnp
-    >>> new, old = jnp.log(jnp.array([[0.3, 0.3]])), jnp.log(jnp.array([[0.2, 0.45]]))
-    >>> one, turn_ids = jnp.ones((1, 2)), jnp.array([[0, 0]])
-    >>> loss = arl.turn_surrogate_loss(new, old, one, one, turn_ids, num_turns=1)
-    >>> print(loss.round(4))
-    [[-1. -1.]]
-  """
-  mask = _mask(mask)
-  turn_ids = checks.ids("turn_ids", turn_ids, "[B, T]", mask.shape)
-  turn_ids = jnp.where(mask, turn_ids, -1)
-  mask = mask & (turn_ids >= 0)
-  costs = _costs(advantages, mask)
-  log_ratio = _log_ratio(logprobs, old_logprobs, mask, old="old_logprobs")
-  per_turn = turns.mean_over_turns(log_ratio, turn_ids, num_turns=num_turns)
-  ratio = masking.exp_log_ratio(turns.broadcast_turns(per_turn, turn_ids))
-  return _clip(ratio, costs, clip_low, clip_high)
+  return weights * loss
 
 
 def cispo_loss(
@@ -345,12 +199,14 @@ def cispo_loss(
   """
   checks.within("clip_low", clip_low, 0.0, 1.0)
   checks.within("clip_high", clip_high, 0.0)
-  mask = _mask(mask)
-  costs = _costs(advantages, mask)
-  log_ratio = _log_ratio(logprobs, old_logprobs, mask, old="old_logprobs")
+  mask = surrogate.check_mask(mask)
+  costs = surrogate.costs(advantages, mask)
+  log_ratio = surrogate.log_ratio(
+    logprobs, old_logprobs, mask, old="old_logprobs"
+  )
   ratio = masking.exp_log_ratio(log_ratio)
   weights = jnp.clip(ratio, 1.0 - clip_low, 1.0 + clip_high)
-  logprobs = _masked("logprobs", logprobs, mask)
+  logprobs = surrogate.masked("logprobs", logprobs, mask)
   return jax.lax.stop_gradient(weights) * costs * logprobs
 
 
@@ -392,56 +248,15 @@ def sapo_loss(
   """
   checks.positive("tau_positive", tau_positive)
   checks.positive("tau_negative", tau_negative)
-  mask = _mask(mask)
-  costs = _costs(advantages, mask)
-  log_ratio = _log_ratio(logprobs, old_logprobs, mask, old="old_logprobs")
+  mask = surrogate.check_mask(mask)
+  costs = surrogate.costs(advantages, mask)
+  log_ratio = surrogate.log_ratio(
+    logprobs, old_logprobs, mask, old="old_logprobs"
+  )
   ratio = masking.exp_log_ratio(log_ratio)
   tau = jnp.where(costs < 0, tau_positive, tau_negative)
   gate = 4.0 / tau * jax.nn.sigmoid(tau * (ratio - 1.0))
   return gate * costs
-
-
-def mirror_descent_loss(
-  logprobs: Array,
-  old_logprobs: Array,
-  advantages: Array,
-  mask: Array,
-  *,
-  tau: float,
-) -> Array:
-  """Squared distance of each row from its mirror-descent optimum.
-
-  ℓ = (A - τ Σ_t log π / π_old)²
-
-  Reference: https://arxiv.org/abs/2501.12599
-
-  Args:
-    logprobs: `[B, T]` log-probability of each token under the current policy.
-    old_logprobs: `[B, T]` the same before this batch's first update.
-    advantages: `[B]` return minus baseline; carries no gradient.
-    mask: bool `[B, T]` 1 where a token counts.
-    tau: strength of the pull to the old policy.
-
-  Returns:
-    `[B]` float32; 0 for a row without live tokens.
-
-  Raises:
-    ValueError: on shapes that do not fit or a negative τ.
-
-  Example:
-    >>> import arl_jax as arl
-    >>> import jax.numpy as jnp
-    >>> new, old, mask = jnp.array([[-1.0]]), jnp.array([[-2.0]]), jnp.ones((1, 1))
-    >>> print(arl.mirror_descent_loss(new, old, jnp.array([1.0]), mask, tau=0.5))
-    [0.25]
-  """
-  checks.within("tau", tau, 0.0)
-  mask = _mask(mask)
-  live = jnp.any(mask, axis=1)
-  advantages = checks.floats("advantages", advantages, "[B]", live.shape)
-  advantages = jax.lax.stop_gradient(jnp.where(live, advantages, 0.0))
-  log_ratio = _log_ratio(logprobs, old_logprobs, mask, old="old_logprobs")
-  return (advantages - tau * jnp.sum(log_ratio, axis=1)) ** 2
 
 
 def masked_cross_entropy(logprobs: Array, mask: Array) -> Array:
@@ -467,5 +282,5 @@ def masked_cross_entropy(logprobs: Array, mask: Array) -> Array:
     >>> print(arl.masked_cross_entropy(logprobs, jnp.array([[0, 1, 1]])))
     [[0.  0.5 2. ]]
   """
-  mask = _mask(mask)
-  return jnp.where(mask, -_masked("logprobs", logprobs, mask), 0.0)
+  mask = surrogate.check_mask(mask)
+  return jnp.where(mask, -surrogate.masked("logprobs", logprobs, mask), 0.0)

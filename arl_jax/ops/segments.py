@@ -1,32 +1,12 @@
 """Statistics over the members of a group, read back by each member."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from arl_jax.ops.members import Members
 from arl_jax.types import Array
-
-
-class Members(NamedTuple):
-  """Who belongs to which group; whoever does not count belongs to none.
-
-  Attributes:
-    buckets: int32 `[...]` the group, `num` for those that do not count.
-    live: bool `[...]` who counts.
-    num: how many groups there are.
-  """
-
-  buckets: Array
-  live: Array
-  num: int
-
-
-def assign(ids: Array, live: Array, num: int) -> Members:
-  """Assigns the live to their groups; an id outside `[0, num)` is none."""
-  live = live & (ids >= 0) & (ids < num)
-  return Members(jnp.where(live, ids, num), live, num)
 
 
 def per_group(
@@ -107,23 +87,3 @@ def standardise(
   if scale == "none":
     return centred
   return centred / (deviation(centred, members, ddof=ddof) + eps)
-
-
-def live_rows(values: Array, live: Array, row_mask: Array | None) -> Array:
-  """Rows that count: accepted, with a live entry, all of them finite.
-
-  A row that nobody could score (its return is NaN) is a rejected row: it must
-  neither learn nor spoil the baseline of its peers.
-
-  Args:
-    values: `[B, ...]` what the row is judged by.
-    live: bool `[B, ...]` the entries of `values` that count.
-    row_mask: bool `[B]`, or None to accept every row.
-
-  Returns:
-    bool `[B]`.
-  """
-  axes = tuple(range(1, values.ndim))
-  scored = jnp.all(jnp.isfinite(values) | ~live, axis=axes)
-  rows = scored & jnp.any(live, axis=axes)
-  return rows if row_mask is None else rows & row_mask

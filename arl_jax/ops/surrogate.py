@@ -1,0 +1,54 @@
+"""Pieces that the policy losses share."""
+
+import jax
+import jax.numpy as jnp
+
+from arl_jax.ops import checks
+from arl_jax.types import Array
+
+
+def masked(name: str, x: Array, mask: Array) -> Array:
+  """Checks a `[B, T]` array; 0 where masked."""
+  return jnp.where(mask, checks.floats(name, x, "[B, T]", mask.shape), 0.0)
+
+
+def costs(advantages: Array, mask: Array) -> Array:
+  """Spreads `[B]`, `[B, 1]` or `[B, T]` advantages over tokens, negated."""
+  advantages = jnp.asarray(advantages)
+  num_rows, num_tokens = mask.shape
+  allowed = ((num_rows,), (num_rows, 1), (num_rows, num_tokens))
+  if advantages.shape not in allowed:
+    raise ValueError(
+      f"advantages has shape {advantages.shape}; expected [B], [B, 1] or "
+      f"[B, T], here one of {allowed}"
+    )
+  if advantages.ndim == 1:
+    advantages = advantages[:, None]
+  costs = jnp.where(mask, -advantages.astype(jnp.float32), 0.0)
+  return jax.lax.stop_gradient(costs)
+
+
+def check_mask(mask: Array) -> Array:
+  """Checks the mask that every loss takes."""
+  return checks.mask("mask", mask, "[B, T]", (None, None))
+
+
+def log_ratio(
+  logprobs: Array, old_logprobs: Array, mask: Array, *, old: str
+) -> Array:
+  """The log-ratio log π - log π_old, 0 where masked; only π carries a gradient."""
+  new = masked("logprobs", logprobs, mask)
+  return new - jax.lax.stop_gradient(masked(old, old_logprobs, mask))
+
+
+def clip(
+  ratio: Array,
+  costs: Array,
+  clip_low: float,
+  clip_high: float,
+) -> Array:
+  """The pessimistic of the clipped and the plain surrogate, as a loss."""
+  checks.within("clip_low", clip_low, 0.0, 1.0)
+  checks.within("clip_high", clip_high, 0.0)
+  clipped = jnp.clip(ratio, 1.0 - clip_low, 1.0 + clip_high)
+  return jnp.maximum(costs * ratio, costs * clipped)
