@@ -25,11 +25,20 @@ class FlightBookingEnv:
     style: how tool calls are written.
     show_tools: whether a system message shows the schemas. A small policy
       that is warm-started on the tools needs none.
+    show_times: whether lists show departure times. Requests for the cheapest
+      do without, which saves a large vocabulary's digits.
   """
 
-  def __init__(self, *, style: Style = "hermes", show_tools: bool = False):
+  def __init__(
+    self,
+    *,
+    style: Style = "hermes",
+    show_tools: bool = False,
+    show_times: bool = True,
+  ):
     self._style: Style = style
     self._show_tools = show_tools
+    self._show_times = show_times
     self._staged: tuple[World, Request, FlightDesk] | None = None
     self._num_turns = 0
     self._answer: str | None = None
@@ -42,7 +51,7 @@ class FlightBookingEnv:
     """
     del seed
     world, request = flight_json.read_hidden(task.hidden)
-    desk = FlightDesk(world)
+    desk = FlightDesk(world, show_times=self._show_times)
     self._staged = (world, request, desk)
     self._num_turns, self._answer = 0, None
     user = Message(role="user", content=task.prompt)

@@ -359,7 +359,7 @@ def _market_noise(
 ) -> list[MarketEvent]:
   """Small moves of flights that no scripted event touches.
 
-  What happens at a turn depends on (seed, turn) alone.
+  Which fare moves at a turn, and by how much, depends on (seed, turn) alone.
   """
   touched = {event.number for event in scripted}
   free = [flight for flight in flights if flight.number not in touched]
@@ -376,7 +376,9 @@ def _market_noise(
     number, cabin = rng.choice(sorted(fares))
     fare = fares[number, cabin]
     price = fare.price + rng.choice((-20, 0, 20))
-    fare = Fare(price=max(100, price), seats=max(0, fare.seats - 1))
+    if price not in flight_text.PRICES:
+      price = fare.price
+    fare = Fare(price=price, seats=max(0, fare.seats - 1))
     fares[number, cabin] = fare
     events.append(MarketEvent(turn=turn, number=number, cabin=cabin, fare=fare))
   return events

@@ -80,7 +80,7 @@ _NO_FLIGHT = re.compile(
   re.IGNORECASE,
 )
 _ROW = re.compile(
-  rf"^(?P<number>\w+)(?: {_DATE})? \d\d:\d\d \$\d+$", re.MULTILINE
+  rf"^(?P<number>\w+)(?: {_DATE})?(?: \d\d:\d\d)? \$\d+$", re.MULTILINE
 )
 
 
@@ -156,11 +156,11 @@ def date_key(date: str) -> tuple[int, int]:
 
 
 def write_row(
-  number: str, time: str, price: int, *, date: str | None = None
+  number: str, price: int, *, date: str | None, time: str | None
 ) -> str:
   """One line of a list of flights, with its line end."""
-  when = f"{date} {time}" if date else time
-  return f"{number} {when} ${price}\n"
+  parts = (number, date, time, f"${price}")
+  return " ".join(part for part in parts if part) + "\n"
 
 
 def read_rows(observation: str) -> list[str]:

@@ -70,8 +70,9 @@ class FlightDesk:
   them. The list keeps its order and its filter.
   """
 
-  def __init__(self, world: World):
+  def __init__(self, world: World, *, show_times: bool = True):
     self._world = world
+    self._show_times = show_times
     self._flights = {flight.number: flight for flight in world.flights}
     self._airports = set(flight_text.AIRPORTS).union(
       *((flight.origin, flight.destination) for flight in world.flights)
@@ -256,9 +257,9 @@ class FlightDesk:
     lines = [
       flight_text.write_row(
         flight.number,
-        flight.time,
         view.shown[flight.number],
         date=flight.date if with_date else None,
+        time=flight.time if self._show_times else None,
       )
       for flight in rows
     ]

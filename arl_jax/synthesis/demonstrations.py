@@ -17,6 +17,7 @@ def expert_transcripts(
   seed: int = 0,
   style: Style = "hermes",
   show_tools: bool = False,
+  show_times: bool = True,
 ) -> list[ExpertEpisode]:
   """Plays one drawn expert per task through the real environment.
 
@@ -26,6 +27,7 @@ def expert_transcripts(
     seed: fixes the draws.
     style: how tool calls are written.
     show_tools: whether the prompt shows the tools' schemas.
+    show_times: whether lists show departure times.
 
   Returns:
     One episode per task, failed ones included.
@@ -34,7 +36,9 @@ def expert_transcripts(
   return [
     run_inline(
       play_expert(
-        FlightBookingEnv(style=style, show_tools=show_tools),
+        FlightBookingEnv(
+          style=style, show_tools=show_tools, show_times=show_times
+        ),
         task,
         habits=mix.draw(seed=seed, index=index),
         style=style,

@@ -231,7 +231,7 @@ def _finite_float(text: str) -> float:
 
 
 def _reject_surrogates(source: str, value: Any) -> None:
-  """Half a character, as in `"\\ud800"`, could never be encoded again."""
+  """Half a surrogate pair alone could never be encoded again."""
   if "\\u" in source:
     json.dumps(value, ensure_ascii=False).encode("utf-8")
 
