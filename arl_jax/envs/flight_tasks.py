@@ -185,6 +185,8 @@ def _draw_world(draft: _Draft, *, drill: bool) -> tuple[World, Request, str]:
   if drill and rng.random() < 0.6:
     numbers = {f.number for f in flights if rng.random() < 0.4}
     flights = _sell_out(flights, numbers, request.cabin)
+    # A scripted move would bring a flight's seats back.
+    events = [event for event in events if event.number not in numbers]
   if draft.moves and draft.level >= 3:
     events += _market_noise(rng.randrange(2**32), flights, events)
   world = World(
