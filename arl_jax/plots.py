@@ -5,6 +5,12 @@ import os
 import pathlib
 from typing import Any
 
+_PANELS_PER_ROW = 3
+_PANEL_INCHES = (4.0, 2.8)
+
+# Steps and values of one metric, by phase.
+Curves = dict[str, tuple[list[int], list[float]]]
+
 
 def write_learning_curve(
   records: Sequence[Mapping[str, Any]],
@@ -13,7 +19,7 @@ def write_learning_curve(
   series: Sequence[str],
   title: str = "",
 ) -> pathlib.Path:
-  """Writes a PNG with one panel per metric, over steps.
+  """Writes a PNG with one panel per metric, over steps, a line per phase.
 
   Args:
     records: what `metrics.read_metrics` returns.
@@ -28,31 +34,32 @@ def write_learning_curve(
   Raises:
     ValueError: if no record has any of the metrics, or matplotlib is missing.
   """
-  curves = {name: _curve(records, name) for name in series}
-  curves = {name: curve for name, curve in curves.items() if curve[0]}
-  if not curves:
+  panels = {name: _curves(records, name) for name in series}
+  panels = {name: curves for name, curves in panels.items() if curves}
+  if not panels:
     raise ValueError(
       f"series is {list(series)}; none of these metrics has been recorded."
     )
   try:
-    from matplotlib.backends import backend_agg
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
   except ImportError as error:
     raise ValueError(
       "a learning curve needs matplotlib; install arl-jax[train]."
     ) from error
+  columns = min(_PANELS_PER_ROW, len(panels))
+  rows = -(-len(panels) // columns)
+  width, height = _PANEL_INCHES
   figure = Figure(
-    figsize=(4.5 * len(curves), 3.2), layout="constrained", dpi=120
+    figsize=(columns * width, rows * height), layout="constrained", dpi=120
   )
-  backend_agg.FigureCanvasAgg(figure)
-  panels = figure.subplots(1, len(curves), squeeze=False)[0]
-  for panel, (name, (steps, values)) in zip(
-    panels, curves.items(), strict=True
-  ):
-    panel.plot(steps, values, marker=".", linewidth=1.5)
-    panel.set_title(name, fontsize=10)
-    panel.set_xlabel("step")
-    panel.grid(alpha=0.3)
+  FigureCanvasAgg(figure)
+  axes = figure.subplots(rows, columns, squeeze=False).ravel()
+  phases = sorted({phase for curves in panels.values() for phase in curves})
+  for axis, (name, curves) in zip(axes, panels.items(), strict=False):
+    _draw(axis, name, curves, phases=phases)
+  for unused in axes[len(panels) :]:
+    unused.set_axis_off()
   if title:
     figure.suptitle(title)
   path = pathlib.Path(path)
@@ -61,13 +68,30 @@ def write_learning_curve(
   return path
 
 
-def _curve(
-  records: Sequence[Mapping[str, Any]], name: str
-) -> tuple[list[int], list[float]]:
-  """Returns steps and values where the metric is a number."""
-  points = [
-    (record["step"], record[name])
-    for record in records
-    if record.get(name) is not None
-  ]
-  return [step for step, _ in points], [value for _, value in points]
+def _draw(
+  axis: Any, name: str, curves: Curves, *, phases: Sequence[str]
+) -> None:
+  """Draws one panel; a phase has the same colour in all."""
+  from matplotlib.ticker import MaxNLocator
+
+  for phase, (steps, values) in curves.items():
+    color = f"C{phases.index(phase)}"
+    axis.plot(steps, values, color=color, marker=".", label=phase)
+  axis.set_title(name, fontsize=10)
+  axis.set_xlabel("step")
+  axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+  axis.grid(alpha=0.3)
+  if len(curves) > 1:
+    axis.legend(fontsize=8)
+
+
+def _curves(records: Sequence[Mapping[str, Any]], name: str) -> Curves:
+  """Returns the points where the metric is a number."""
+  curves: Curves = {}
+  for record in records:
+    if record.get(name) is not None:
+      phase = str(record.get("phase", ""))
+      steps, values = curves.setdefault(phase, ([], []))
+      steps.append(record["step"])
+      values.append(record[name])
+  return curves
