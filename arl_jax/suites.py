@@ -23,6 +23,8 @@ class EnvironmentSettings:
     name: a key of `SUITES`.
     style: how actions look, `hermes` (JSON) or `compact`.
     show_tools: put the tools' schemas into the prompt.
+    show_times: show departure times in lists.
+    system_prompt: text of a system message; None for none of our own.
     levels: difficulties, mixed evenly.
     num_flights: flights that match a request; 0 is the environment's choice.
     kinds: what requests ask for.
@@ -35,6 +37,8 @@ class EnvironmentSettings:
   name: Literal["flight_booking"] = "flight_booking"
   style: Literal["hermes", "compact"] = "hermes"
   show_tools: bool = False
+  show_times: bool = True
+  system_prompt: str | None = None
   levels: tuple[int, ...] = flight_tasks.LEVELS
   num_flights: int = 0
   kinds: tuple[str, ...] = flight_text.KINDS
@@ -84,6 +88,14 @@ class Suite:
 def flight_booking_suite(settings: EnvironmentSettings) -> Suite:
   """The running example: an agent that books flights."""
 
+  def make_environment() -> FlightBookingEnv:
+    return FlightBookingEnv(
+      style=settings.style,
+      show_tools=settings.show_tools,
+      show_times=settings.show_times,
+      system_prompt=settings.system_prompt,
+    )
+
   def tasks(number: int, seed: int, split: str, drill: bool = False):
     return flight_tasks.generate_tasks(
       number,
@@ -109,7 +121,7 @@ def flight_booking_suite(settings: EnvironmentSettings) -> Suite:
       mix=ExpertMix(careful=careful),
       seed=seed,
       style=settings.style,
-      show_tools=settings.show_tools,
+      make_environment=make_environment,
     )
     return [
       Demonstration(
@@ -120,9 +132,7 @@ def flight_booking_suite(settings: EnvironmentSettings) -> Suite:
     ]
 
   return Suite(
-    make_environment=lambda: FlightBookingEnv(
-      style=settings.style, show_tools=settings.show_tools
-    ),
+    make_environment=make_environment,
     train_tasks=train_tasks,
     heldout_tasks=lambda number, seed: tasks(number, seed, "heldout"),
     demonstrate=demonstrate,

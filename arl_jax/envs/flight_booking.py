@@ -27,6 +27,8 @@ class FlightBookingEnv:
       that is warm-started on the tools needs none.
     show_times: whether lists show departure times. Requests for the cheapest
       do without, which saves a large vocabulary's digits.
+    system_prompt: text of a system message, None for no message. An empty one
+      keeps chat templates from putting in their own.
   """
 
   def __init__(
@@ -35,10 +37,12 @@ class FlightBookingEnv:
     style: Style = "hermes",
     show_tools: bool = False,
     show_times: bool = True,
+    system_prompt: str | None = None,
   ):
     self._style: Style = style
     self._show_tools = show_tools
     self._show_times = show_times
+    self._system_prompt = system_prompt
     self._staged: tuple[World, Request, FlightDesk] | None = None
     self._num_turns = 0
     self._answer: str | None = None
@@ -55,11 +59,14 @@ class FlightBookingEnv:
     self._staged = (world, request, desk)
     self._num_turns, self._answer = 0, None
     user = Message(role="user", content=task.prompt)
-    if not self._show_tools:
+    parts = [] if self._system_prompt is None else [self._system_prompt]
+    if self._show_tools:
+      tools = tuple(desk.tools.values())
+      described = tool_environment.describe_tools(tools, style=self._style)
+      parts.append(described.content)
+    if not parts:
       return (user,)
-    tools = tuple(desk.tools.values())
-    system = tool_environment.describe_tools(tools, style=self._style)
-    return (system, user)
+    return (Message(role="system", content="\n".join(parts).strip()), user)
 
   @property
   def state_key(self) -> str:

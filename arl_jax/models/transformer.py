@@ -41,6 +41,8 @@ class ModelConfig:
     qk_norm: RMSNorm on each query and key head.
     dtype: of activations; norms and softmax run in float32.
     remat: what the backward pass recomputes: `none`, `dots` or `full`.
+    num_frozen_layers: lowest layers that get no gradient, nor does the input
+      embedding below them; their backward pass is not run.
     scan_unroll: layers per iteration of the scan over layers.
   """
 
@@ -61,6 +63,7 @@ class ModelConfig:
   qk_norm: bool = False
   dtype: str = "float32"
   remat: str = "none"
+  num_frozen_layers: int = 0
   scan_unroll: int = 1
 
   def __post_init__(self) -> None:
@@ -71,6 +74,11 @@ class ModelConfig:
       )
     if self.head_dim % 2:
       raise ValueError(f"head_dim is {self.head_dim}; it must be even")
+    if not 0 <= self.num_frozen_layers <= self.num_layers:
+      raise ValueError(
+        f"num_frozen_layers is {self.num_frozen_layers}; expected 0 to"
+        f" num_layers, {self.num_layers}"
+      )
     if self.remat not in _REMAT_POLICIES:
       raise ValueError(
         f"remat is {self.remat!r}; expected one of {sorted(_REMAT_POLICIES)}"
@@ -284,11 +292,15 @@ def run_layers(
 
   if c.remat != "none":
     layer_step = jax.checkpoint(layer_step, policy=_REMAT_POLICIES[c.remat])
+  carry = (x, cache)
+  inputs = (params["layers"], jnp.arange(c.num_layers))
+  if c.num_frozen_layers:
+    frozen = jax.tree.map(lambda a: a[: c.num_frozen_layers], inputs)
+    inputs = jax.tree.map(lambda a: a[c.num_frozen_layers :], inputs)
+    carry, _ = jax.lax.scan(layer_step, carry, frozen, unroll=c.scan_unroll)
+    carry = jax.lax.stop_gradient(carry)
   (x, cache), _ = jax.lax.scan(
-    layer_step,
-    (x, cache),
-    (params["layers"], jnp.arange(c.num_layers)),
-    unroll=c.scan_unroll,
+    layer_step, carry, inputs, unroll=c.scan_unroll
   )
   return rms_norm(x, params["final_norm"], c.norm_eps), cache
 

@@ -1,6 +1,6 @@
 """Demonstrations: what scripted experts read and wrote, for a warm start."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from arl_jax.envs.flight_booking import FlightBookingEnv
 from arl_jax.envs.flight_expert import ExpertEpisode, play_expert
@@ -16,8 +16,7 @@ def expert_transcripts(
   mix: ExpertMix | None = None,
   seed: int = 0,
   style: Style = "hermes",
-  show_tools: bool = False,
-  show_times: bool = True,
+  make_environment: Callable[[], FlightBookingEnv] | None = None,
 ) -> list[ExpertEpisode]:
   """Plays one drawn expert per task through the real environment.
 
@@ -26,19 +25,18 @@ def expert_transcripts(
     mix: how often each expert is drawn; the default mix if None.
     seed: fixes the draws.
     style: how tool calls are written.
-    show_tools: whether the prompt shows the tools' schemas.
-    show_times: whether lists show departure times.
+    make_environment: makes the environment, whose style must be the same;
+      by default one that shows only the request.
 
   Returns:
     One episode per task, failed ones included.
   """
   mix = mix or ExpertMix()
+  make = make_environment or (lambda: FlightBookingEnv(style=style))
   return [
     run_inline(
       play_expert(
-        FlightBookingEnv(
-          style=style, show_tools=show_tools, show_times=show_times
-        ),
+        make(),
         task,
         habits=mix.draw(seed=seed, index=index),
         style=style,

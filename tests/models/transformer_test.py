@@ -146,8 +146,30 @@ def test_bfloat16_keeps_norms_in_float32(params):
     ({"num_kv_heads": 3}, "num_kv_heads"),
     ({"head_dim": 5}, "head_dim"),
     ({"remat": "some"}, "remat"),
+    ({"num_frozen_layers": 3}, "num_frozen_layers"),
   ],
 )
 def test_impossible_shapes_name_the_field(change, named):
   with pytest.raises(ValueError, match=named):
     dataclasses.replace(CONFIG, **change)
+
+
+def test_frozen_layers_get_no_gradient_and_change_no_value(params):
+  tokens, positions, segments = rows(7, 2, 6)
+
+  def loss(params, config):
+    hidden = transformer.forward(
+      params, tokens, positions, segments, config=config
+    )
+    return jnp.sum(hidden @ transformer.unembedding(params, config))
+
+  frozen = dataclasses.replace(CONFIG, num_frozen_layers=1)
+  plain_value, plain = jax.value_and_grad(loss)(params, CONFIG)
+  value, grads = jax.value_and_grad(loss)(params, frozen)
+  np.testing.assert_allclose(value, plain_value, rtol=1e-5)
+  for name, grad in grads["layers"].items():
+    np.testing.assert_array_equal(grad[0], 0.0, err_msg=name)
+    np.testing.assert_allclose(
+      grad[1], plain["layers"][name][1], rtol=1e-4, atol=1e-6
+    )
+  np.testing.assert_array_equal(grads["embed"], 0.0)
