@@ -1,0 +1,237 @@
+"""Settings of the loss, with the surrogate that each name stands for."""
+
+from collections.abc import Callable, Iterable, Mapping
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from arl_jax.ops import losses, masking, sequence_losses, turns
+from arl_jax.types import Array
+
+_AGGREGATIONS = (
+  "token_mean",
+  "sequence_mean",
+  "sequence_sum",
+  "fixed_length",
+)
+_IMPORTANCE = ("none", "truncate", "mask", "clamp")
+_KL_ESTIMATORS = ("k2", "k3", "k3_unbiased")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LossConfig:
+  """Settings of the objective.
+
+  Attributes:
+    surrogate: a key of `SURROGATES`, or `(terms, config) -> [B, T]`.
+    clip_low: how far below 1 a ratio still counts. The ratio of `gspo` is of
+      a sequence and wants about 3e-4; `cispo` wants 1.
+    clip_high: how far above 1; about 4e-4 for `gspo` and 4 for `cispo`.
+    dual_clip: bound on the loss of a negative advantage, `clipped` only.
+    aggregation: see `ops.losses.aggregate`.
+    length: the constant of `fixed_length`.
+    importance: correction for the engine that sampled: `none`, `truncate`,
+      `mask` or `clamp` of the old policy's ratio to the behaviour policy.
+    importance_upper: bound on that ratio.
+    importance_lower: the other bound, of `mask` and `clamp`.
+    kl_weight: of the divergence from the reference policy.
+    kl_estimator: `k2`, `k3` or `k3_unbiased`.
+    entropy_weight: of the entropy bonus.
+    temperature: that the actions were sampled at.
+    logprob_chunk: tokens whose logits exist at once, None for all.
+  """
+
+  surrogate: "str | Surrogate" = "clipped"
+  clip_low: float = 0.2
+  clip_high: float = 0.28
+  dual_clip: float | None = None
+  aggregation: str = "token_mean"
+  length: int | None = None
+  importance: str = "none"
+  importance_upper: float = 2.0
+  importance_lower: float | None = None
+  kl_weight: float = 0.0
+  kl_estimator: str = "k2"
+  entropy_weight: float = 0.0
+  temperature: float = 1.0
+  logprob_chunk: int | None = 128
+
+  def __post_init__(self) -> None:
+    if not callable(self.surrogate):
+      _check_name("surrogate", self.surrogate, sorted(SURROGATES))
+    _check_name("aggregation", self.aggregation, _AGGREGATIONS)
+    _check_name("importance", self.importance, _IMPORTANCE)
+    _check_name("kl_estimator", self.kl_estimator, _KL_ESTIMATORS)
+    if self.aggregation == "fixed_length" and self.length is None:
+      raise ValueError(
+        "loss aggregation 'fixed_length' needs length, a constant such as the"
+        " most action tokens of an episode; found None"
+      )
+    if self.importance == "clamp" and self.importance_lower is None:
+      raise ValueError("loss importance 'clamp' needs importance_lower")
+    if self.surrogate == "decoupled" and self.importance != "none":
+      raise ValueError(
+        "loss surrogate 'decoupled' already corrects for the behaviour policy;"
+        f" set importance to 'none', found {self.importance!r}"
+      )
+    if self.temperature <= 0:
+      raise ValueError(
+        f"loss temperature is {self.temperature}; expected the temperature"
+        " above 0 that actions were sampled at"
+      )
+    if self.logprob_chunk is not None and self.logprob_chunk < 1:
+      raise ValueError(
+        f"loss logprob_chunk is {self.logprob_chunk}; expected at least 1, or"
+        " None for all tokens at once"
+      )
+
+  @property
+  def supervised(self) -> bool:
+    """True if the loss imitates the actions, whatever their rewards."""
+    return self.surrogate == "cross_entropy"
+
+
+class Terms(NamedTuple):
+  """What a surrogate is computed from; all but `turn_ids` float32 `[B, T]`.
+
+  Attributes:
+    logprobs: of the policy being trained; carries the gradient.
+    entropies: of the distributions that tokens were drawn from.
+    old_logprobs: denominator of the surrogate's ratio. If a micro-batch brings
+      none: the behaviour's, or under an importance correction the current
+      ones without gradient, since the correction already divides by the
+      behaviour's.
+    behavior_logprobs: as sampled; where unknown (not finite), the current ones
+      without gradient, so that every ratio there is 1.
+    advantages: 0 for supervised learning.
+    mask: bool, True on the action tokens that count.
+    turn_ids: int32, -1 outside actions.
+    num_turns: most turns of a row, static.
+  """
+
+  logprobs: Array
+  entropies: Array
+  old_logprobs: Array
+  behavior_logprobs: Array
+  advantages: Array
+  mask: Array
+  turn_ids: Array
+  num_turns: int
+
+
+Surrogate = Callable[[Terms, LossConfig], Array]
+
+
+def _policy_gradient(terms: Terms, config: LossConfig) -> Array:
+  del config
+  return losses.policy_gradient_loss(
+    terms.logprobs, terms.advantages, terms.mask
+  )
+
+
+def _clipped(terms: Terms, config: LossConfig) -> Array:
+  return losses.clipped_surrogate_loss(
+    terms.logprobs,
+    terms.old_logprobs,
+    terms.advantages,
+    terms.mask,
+    clip_low=config.clip_low,
+    clip_high=config.clip_high,
+    dual_clip=config.dual_clip,
+  )
+
+
+def _decoupled(terms: Terms, config: LossConfig) -> Array:
+  return losses.decoupled_surrogate_loss(
+    terms.logprobs,
+    terms.old_logprobs,
+    terms.behavior_logprobs,
+    terms.advantages,
+    terms.mask,
+    clip_low=config.clip_low,
+    clip_high=config.clip_high,
+    behavior_cap=config.importance_upper,
+  )
+
+
+def _gspo(terms: Terms, config: LossConfig) -> Array:
+  return sequence_losses.gspo_loss(
+    terms.logprobs,
+    terms.old_logprobs,
+    terms.advantages,
+    terms.mask,
+    clip_low=config.clip_low,
+    clip_high=config.clip_high,
+  )
+
+
+def _turn(terms: Terms, config: LossConfig) -> Array:
+  return sequence_losses.turn_surrogate_loss(
+    terms.logprobs,
+    terms.old_logprobs,
+    terms.advantages,
+    terms.mask,
+    terms.turn_ids,
+    num_turns=terms.num_turns,
+    clip_low=config.clip_low,
+    clip_high=config.clip_high,
+  )
+
+
+def _cispo(terms: Terms, config: LossConfig) -> Array:
+  return losses.cispo_loss(
+    terms.logprobs,
+    terms.old_logprobs,
+    terms.advantages,
+    terms.mask,
+    clip_low=config.clip_low,
+    clip_high=config.clip_high,
+  )
+
+
+def _sapo(terms: Terms, config: LossConfig) -> Array:
+  del config
+  return losses.sapo_loss(
+    terms.logprobs, terms.old_logprobs, terms.advantages, terms.mask
+  )
+
+
+def _cross_entropy(terms: Terms, config: LossConfig) -> Array:
+  del config
+  return losses.masked_cross_entropy(terms.logprobs, terms.mask)
+
+
+SURROGATES: Mapping[str, Surrogate] = {
+  "policy_gradient": _policy_gradient,
+  "clipped": _clipped,
+  "decoupled": _decoupled,
+  "gspo": _gspo,
+  "turn": _turn,
+  "cispo": _cispo,
+  "sapo": _sapo,
+  "cross_entropy": _cross_entropy,
+}
+
+
+def log_ratio(terms: Terms, config: LossConfig) -> Array:
+  """Log-ratio `[B, T]` that the surrogate compares with its clip range.
+
+  It is of the token; of its turn for `turn`, of its row for `gspo`.
+  """
+  values = jnp.where(terms.mask, terms.logprobs - terms.old_logprobs, 0.0)
+  if config.surrogate == "gspo":
+    row = masking.masked_mean(values, terms.mask, axis=1)
+    values = jnp.where(terms.mask, row[:, None], 0.0)
+  elif config.surrogate == "turn":
+    ids = jnp.where(terms.mask, terms.turn_ids, -1)
+    per_turn = turns.mean_over_turns(values, ids, num_turns=terms.num_turns)
+    values = turns.broadcast_turns(per_turn, ids)
+  return values
+
+
+def _check_name(argument: str, found: str, allowed: Iterable[str]) -> None:
+  if found not in allowed:
+    raise ValueError(
+      f"loss {argument} is {found!r}; expected one of {list(allowed)}"
+    )
