@@ -305,7 +305,8 @@ def tree_advantages(
   returns, groups = members.from_returns(
     returns, group_ids, row_mask, num=num_groups
   )
-  return sum(
+  intra, inter = (
     segments.standardise(returns, peers, scale="std", ddof=1, eps=eps)
     for peers in (trees, groups)
   )
+  return intra + inter

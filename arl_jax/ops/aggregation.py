@@ -1,5 +1,8 @@
 """The one reduction from a loss per token to a scalar."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 import jax.numpy as jnp
 
 from arl_jax.ops import checks, masking

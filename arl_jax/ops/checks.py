@@ -1,9 +1,13 @@
 """Checks of arguments, each of which names the argument that is wrong."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 from collections.abc import Sequence
+import operator
 from typing import Any
 
-import jax
+from jax import core
 import jax.numpy as jnp
 import numpy as np
 
@@ -12,7 +16,7 @@ from arl_jax.types import Array
 
 def is_concrete(*values: Any) -> bool:
   """True if every value can be looked at now, outside of a trace."""
-  return not any(isinstance(value, jax.core.Tracer) for value in values)
+  return not any(isinstance(value, core.Tracer) for value in values)
 
 
 def _check_shape(
@@ -109,7 +113,7 @@ def count(name: str, value: Any) -> int:
     )
   if value < 1:
     raise ValueError(f"{name} is {value}; expected at least 1")
-  return int(value)
+  return operator.index(value)
 
 
 def choice(name: str, value: Any, allowed: Sequence[str]) -> None:

@@ -1,5 +1,8 @@
 """Advantages from a critic, the loss that trains it."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 import jax
 import jax.numpy as jnp
 

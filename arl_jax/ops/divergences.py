@@ -1,5 +1,8 @@
 """Estimates of the divergence from a reference policy, one per token."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 import jax.numpy as jnp
 
 from arl_jax.ops import checks, masking

@@ -38,7 +38,9 @@ def dense_ids(keys: Iterable[Hashable]) -> Ids:
   return np.asarray(ids, np.int32)
 
 
-def _check_groups(name: str, rows: Sequence[object], groups: Sequence) -> None:
+def _check_groups(
+  name: str, rows: Sequence[object], groups: Sequence[int]
+) -> None:
   """Raises unless there is one group per row."""
   if len(rows) != len(groups):
     raise ValueError(

@@ -1,5 +1,8 @@
 """Weights that correct for tokens another policy sampled."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 import jax
 import jax.numpy as jnp
 

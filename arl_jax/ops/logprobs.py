@@ -1,10 +1,18 @@
 """Log-probabilities of tokens, the home of the one-token shift."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
+from collections.abc import Callable
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 
 from arl_jax.ops import checks
 from arl_jax.types import Array
+
+_ScoreChunk = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 # Stands for -inf, which a sampler writes on forbidden words: p·log p of such
 # a word must be 0 and its gradient finite.
@@ -163,7 +171,6 @@ def chunked_token_logprobs(
       f"the D = {hidden.shape[2]} of hidden"
     )
 
-  @jax.checkpoint
   def score_chunk(
     weights: Array, states: Array, targets: Array
   ) -> tuple[Array, Array]:
@@ -195,10 +202,13 @@ def chunked_token_logprobs(
     whole = jnp.swapaxes(x, 0, 1).reshape(num_rows, num_chunks * size)
     return _shift(whole[:, :num_scored])
 
+  # The logits of a chunk are made again in the backward pass, not kept.
+  remade = cast(_ScoreChunk, jax.checkpoint(score_chunk))
+
   def step(
     carry: None, chunk: tuple[Array, Array]
   ) -> tuple[None, tuple[Array, Array]]:
-    return carry, score_chunk(unembedding, *chunk)
+    return carry, remade(unembedding, *chunk)
 
   chunks = (split(hidden[:, :-1]), split(tokens[:, 1:]))
   _, (logprobs, entropies) = jax.lax.scan(step, None, chunks)

@@ -1,5 +1,8 @@
 """Sums and moments over the entries that count."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 import jax
 import jax.numpy as jnp
 

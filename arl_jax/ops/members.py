@@ -1,5 +1,8 @@
 """Who belongs to which group."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

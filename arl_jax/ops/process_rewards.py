@@ -1,5 +1,8 @@
 """Rewards of single turns, from judges or from log-probabilities."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 import jax
 import jax.numpy as jnp
 

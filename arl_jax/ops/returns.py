@@ -1,5 +1,8 @@
 """Discounted sums of rewards over turns, over tokens."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 import jax
 import jax.numpy as jnp
 

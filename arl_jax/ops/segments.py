@@ -1,5 +1,8 @@
 """Statistics over the members of a group, read back by each member."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 from collections.abc import Callable
 
 import jax

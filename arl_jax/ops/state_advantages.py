@@ -1,5 +1,8 @@
 """Advantages of single turns, from others that met the same state."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 import jax
 import jax.numpy as jnp
 

@@ -1,5 +1,8 @@
 """Pieces that the policy losses share."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 import jax
 import jax.numpy as jnp
 
@@ -36,7 +39,7 @@ def check_mask(mask: Array) -> Array:
 def log_ratio(
   logprobs: Array, old_logprobs: Array, mask: Array, *, old: str
 ) -> Array:
-  """The log-ratio log π - log π_old, 0 where masked; only π carries a gradient."""
+  """The log-ratio of π to π_old, 0 where masked; π has the gradient."""
   new = masked("logprobs", logprobs, mask)
   return new - jax.lax.stop_gradient(masked(old, old_logprobs, mask))
 

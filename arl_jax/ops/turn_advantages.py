@@ -1,5 +1,8 @@
 """Advantages of single turns, from their own rewards or values."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 import jax
 import jax.numpy as jnp
 

@@ -1,5 +1,8 @@
 """Passage between one value per token and one value per turn."""
 
+# jax.numpy leaves some of its own types open.
+# pyright: reportUnknownMemberType=false
+
 import jax
 import jax.numpy as jnp
 
