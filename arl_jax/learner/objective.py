@@ -20,11 +20,14 @@ class MicroBatch(NamedTuple):
     advantages: float32 `[b, T]`, None for supervised learning.
     old_logprobs: float32 `[b, T]` of the weights before the first update on
       this batch, or None. See `Terms.old_logprobs` for what then stands in.
+    scored: int32 `[b, A]` columns of each row's action tokens, padded with T;
+      the output head runs only for these. None runs it for all.
   """
 
   batch: TrajectoryBatch
   advantages: jax.typing.ArrayLike | None = None
   old_logprobs: jax.typing.ArrayLike | None = None
+  scored: jax.typing.ArrayLike | None = None
 
 
 def objective(
@@ -66,7 +69,9 @@ def objective(
   ref_logprobs = None
   if loss.kl_weight > 0:
     frozen = jax.lax.stop_gradient(ref_params)
-    ref_logprobs, _ = row_logprobs(frozen, micro.batch, model=model, loss=loss)
+    ref_logprobs, _ = row_logprobs(
+      frozen, micro.batch, micro.scored, model=model, loss=loss
+    )
     values += loss.kl_weight * divergences.kl_penalty_loss(
       terms.logprobs,
       ref_logprobs,
@@ -88,25 +93,66 @@ def objective(
 
 
 def row_logprobs(
-  params: PyTree, batch: TrajectoryBatch, *, model: ModelFns, loss: LossConfig
+  params: PyTree,
+  batch: TrajectoryBatch,
+  scored: jax.typing.ArrayLike | None = None,
+  *,
+  model: ModelFns,
+  loss: LossConfig,
 ) -> tuple[Array, Array]:
-  """Scores every token: `[B, T]` log-probs and entropies, both float32."""
+  """Scores tokens under the policy.
+
+  Args:
+    params: of the policy.
+    batch: the rows.
+    scored: int32 `[b, A]` columns to score, padded with T; None is all.
+    model: the architecture.
+    loss: gives temperature and chunk.
+
+  Returns:
+    `[B, T]` log-probs and entropies, float32, 0 where nothing was scored.
+  """
   hidden = model.apply(params, batch.tokens, batch.positions, batch.segment_ids)
   head = model.unembedding(params)
+  if scored is None:
+    return _score(hidden, head, batch.tokens, loss)
+  columns = jnp.asarray(scored)
+  last = batch.tokens.shape[1] - 1
+  # The state that predicts a token stands one column before it. Targets move
+  # one to the right, so that position t again scores token t.
+  states = jnp.take_along_axis(
+    hidden, jnp.clip(columns - 1, 0, last)[..., None], axis=1
+  )
+  targets = jnp.take_along_axis(
+    batch.tokens, jnp.minimum(columns, last), axis=1
+  )
+  values = _score(
+    jnp.pad(states, ((0, 0), (0, 1), (0, 0))),
+    head,
+    jnp.pad(targets, ((0, 0), (1, 0))),
+    loss,
+  )
+  rows = jnp.arange(columns.shape[0])[:, None]
+  empty = jnp.zeros(batch.tokens.shape, jnp.float32)
+  scores, entropies = (
+    empty.at[rows, columns].set(value[:, 1:], mode="drop") for value in values
+  )
+  return scores, entropies
+
+
+def _score(
+  hidden: Array, head: Array, tokens: Array, loss: LossConfig
+) -> tuple[Array, Array]:
   chunk = loss.logprob_chunk
-  if chunk is not None and chunk < batch.tokens.shape[1]:
+  if chunk is not None and chunk < tokens.shape[1]:
     return logprobs.chunked_token_logprobs(
-      hidden,
-      head,
-      batch.tokens,
-      chunk_size=chunk,
-      temperature=loss.temperature,
+      hidden, head, tokens, chunk_size=chunk, temperature=loss.temperature
     )
   # Two-dimensional: XLA's CPU backend is slow at the other weight gradient.
   logits = hidden.reshape(-1, hidden.shape[-1]) @ head
-  logits = logits.reshape(*batch.tokens.shape, -1).astype(jnp.float32)
+  logits = logits.reshape(*tokens.shape, -1).astype(jnp.float32)
   return (
-    logprobs.token_logprobs(logits, batch.tokens, temperature=loss.temperature),
+    logprobs.token_logprobs(logits, tokens, temperature=loss.temperature),
     logprobs.token_entropies(logits, temperature=loss.temperature),
   )
 
@@ -132,7 +178,9 @@ def _terms(
   params: PyTree, micro: MicroBatch, *, model: ModelFns, loss: LossConfig
 ) -> Terms:
   batch = micro.batch
-  current, entropies = row_logprobs(params, batch, model=model, loss=loss)
+  current, entropies = row_logprobs(
+    params, batch, micro.scored, model=model, loss=loss
+  )
   advantages = micro.advantages
   if advantages is None:
     advantages = jnp.zeros(batch.tokens.shape)

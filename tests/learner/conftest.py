@@ -25,12 +25,12 @@ def _apply(params, tokens, positions, segment_ids):
   return jnp.tanh(x + mixing @ x @ params["mix"])
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def toy_model():
   return ModelFns(_apply, lambda params: params["unembed"])
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def toy_params():
   rng = np.random.default_rng(0)
   shapes = {"embed": (VOCAB, DIM), "mix": (DIM, DIM), "unembed": (DIM, VOCAB)}
@@ -84,7 +84,7 @@ def make_batch():
   return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_learner(toy_model, toy_params):
   """Returns a state on one device and the functions that update it."""
 
