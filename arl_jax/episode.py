@@ -48,7 +48,7 @@ class Task:
   prompt: str
   seed: int = 0
   level: int = 0
-  hidden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  hidden: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +155,7 @@ class Episode:
   turns: tuple[Turn, ...]
   prompt: tuple[Message, ...] = ()
   reward_components: Mapping[str, float] = dataclasses.field(
-    default_factory=dict
+    default_factory=dict[str, float]
   )
   error: str = ""
   seconds: float = 0.0

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arl_jax.episode import Episode
-from arl_jax.episode import EpisodeStatus
-from arl_jax.episode import Group
+from arl_jax.episode import Episode, EpisodeStatus, Group
 
 
 def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:

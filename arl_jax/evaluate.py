@@ -8,12 +8,9 @@ import pathlib
 
 import numpy as np
 
-from arl_jax import command_line
-from arl_jax import statistics
-from arl_jax.actors.pool import Actor
-from arl_jax.actors.pool import run_tasks
-from arl_jax.episode import Episode
-from arl_jax.episode import Task
+from arl_jax import command_line, statistics
+from arl_jax.actors.pool import Actor, run_tasks
+from arl_jax.episode import Episode, Task
 from arl_jax.episode_metrics import episode_metrics
 
 

@@ -9,10 +9,12 @@ import jax
 
 from arl_jax.models import transformer
 from arl_jax.models.transformer import ModelConfig
-from arl_jax.text.tokenizer import load_tokenizer
-from arl_jax.text.tokenizer import Tokenizer
-from arl_jax.text.tokenizer import tokenizer_from_gguf
-from arl_jax.text.tokenizer import train_tokenizer
+from arl_jax.text.tokenizer import (
+  Tokenizer,
+  load_tokenizer,
+  tokenizer_from_gguf,
+  train_tokenizer,
+)
 
 # Vocabularies are padded to a multiple of this, which shards and tiles well.
 _VOCAB_MULTIPLE = 64

@@ -4,13 +4,10 @@ from collections.abc import Callable, Mapping
 import dataclasses
 from typing import Literal
 
-from arl_jax.envs import flight_task_file
-from arl_jax.envs import flight_tasks
-from arl_jax.envs import flight_text
+from arl_jax.envs import flight_task_file, flight_tasks, flight_text
 from arl_jax.envs.environment import Environment
 from arl_jax.envs.flight_booking import FlightBookingEnv
-from arl_jax.episode import Message
-from arl_jax.episode import Task
+from arl_jax.episode import Message, Task
 from arl_jax.synthesis import demonstrations
 from arl_jax.synthesis.flight_experts import ExpertMix
 

@@ -14,9 +14,7 @@ import jax
 import numpy as np
 
 from arl_jax import config as config_lib
-from arl_jax import config_rules
-from arl_jax import plots
-from arl_jax import transcripts
+from arl_jax import config_rules, plots, transcripts
 from arl_jax import workdir as workdir_lib
 from arl_jax.actors import seeds
 from arl_jax.actors.produce import produce_groups
@@ -27,20 +25,15 @@ from arl_jax.bridge import batching
 from arl_jax.bridge.engine import Engine
 from arl_jax.episode import Group
 from arl_jax.episode_metrics import group_metrics
-from arl_jax.evaluate import Evaluation
-from arl_jax.evaluate import evaluate_policy
-from arl_jax.evaluate import format_evaluation
+from arl_jax.evaluate import Evaluation, evaluate_policy, format_evaluation
 from arl_jax.learner import sharding
 from arl_jax.learner.checkpoint import CheckpointStore
 from arl_jax.learner.credit import compute_advantages
 from arl_jax.learner.objective import MicroBatch
-from arl_jax.learner.update import update
-from arl_jax.learner.update import UpdateFns
-from arl_jax.metrics import MetricWriter
-from arl_jax.metrics import read_metrics
+from arl_jax.learner.update import UpdateFns, update
+from arl_jax.metrics import MetricWriter, read_metrics
 from arl_jax.progress import ProgressBar
-from arl_jax.run_parts import assemble
-from arl_jax.run_parts import RunParts
+from arl_jax.run_parts import RunParts, assemble
 from arl_jax.settings import read_settings
 from arl_jax.types import LearnerState
 from arl_jax.warmup import run_warmup
@@ -235,6 +228,7 @@ def _learn(
       MicroBatch(
         jax.device_put(micro, sharding.batch_shardings(parts.mesh, micro)),
         advantage,
+        scored=batching.scored_columns(micro.action_mask),
       )
       for micro, advantage in batching.micro_batches(
         batch,
@@ -333,7 +327,9 @@ def _report(
   records = read_metrics(folder / "metrics.jsonl")
   measured = [r for r in records if r.get("phase") == "eval"]
   for label, record in zip(
-    ("before", "after"), [measured[0], measured[-1]] if measured else []
+    ("before", "after"),
+    [measured[0], measured[-1]] if measured else [],
+    strict=False,
   ):
     print(f"\n{label}, step {record['step']}, held-out tasks")
     print(format_evaluation(record))

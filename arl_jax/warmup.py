@@ -15,13 +15,14 @@ from arl_jax.learner import sharding
 from arl_jax.learner import state as state_lib
 from arl_jax.learner import update as update_lib
 from arl_jax.learner.objective import MicroBatch
-from arl_jax.learner.optimizer import make_optimizer
-from arl_jax.learner.optimizer import make_schedule
-from arl_jax.learner.optimizer import OptimizerConfig
+from arl_jax.learner.optimizer import (
+  OptimizerConfig,
+  make_optimizer,
+  make_schedule,
+)
 from arl_jax.learner.state import ModelFns
 from arl_jax.learner.surrogates import LossConfig
-from arl_jax.suites import Demonstration
-from arl_jax.suites import Suite
+from arl_jax.suites import Demonstration, Suite
 from arl_jax.text.chat import ChatFormat
 from arl_jax.text.tokenizer import Tokenizer
 
@@ -134,7 +135,10 @@ def run_warmup(
   )
   for step in range(settings.num_steps):
     micros = [
-      MicroBatch(jax.device_put(b, sharding.batch_shardings(mesh, b)))
+      MicroBatch(
+        jax.device_put(b, sharding.batch_shardings(mesh, b)),
+        scored=batching.scored_columns(b.action_mask),
+      )
       for b in _micro_batches(next(batches), settings, max_length)
     ]
     state, metrics = update_lib.update(state, micros, fns=fns)

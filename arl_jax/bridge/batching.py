@@ -1,17 +1,14 @@
 """Door 1: groups of episodes become padded batches of a few fixed shapes."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from arl_jax.episode import Episode
-from arl_jax.episode import EpisodeStatus
-from arl_jax.episode import Group
-from arl_jax.episode import Row
+from arl_jax.episode import Episode, EpisodeStatus, Group, Row
 from arl_jax.ops.grouping import dense_ids
 from arl_jax.types import TrajectoryBatch
-
 
 _TOKEN_FIELDS = (
   "tokens",
@@ -53,7 +50,7 @@ def collate_groups(
         owners.append((index, num_episodes, episode))
         finished.append(is_good and sum(good) >= 2)
       num_episodes += 1
-  batch = pad_rows(rows, num_rows=num_rows, length=length, num_turns=num_turns)
+  arrays = _padded(rows, num_rows=num_rows, length=length, num_turns=num_turns)
   state_keys: list[tuple[int, str] | None] = []
   for b, (group_id, episode_id, episode) in enumerate(owners):
     turns = episode.turns
@@ -61,20 +58,19 @@ def collate_groups(
       raise ValueError(
         f"an episode has {len(turns)} turns; num_turns is {num_turns}"
       )
-    batch.turn_rewards[b, : len(turns)] = [turn.reward for turn in turns]
-    batch.turn_mask[b, : len(turns)] = True
-    batch.group_ids[b] = group_id
-    batch.episode_ids[b] = episode_id
-    batch.row_mask[b] = finished[b]
+    arrays["turn_rewards"][b, : len(turns)] = [turn.reward for turn in turns]
+    arrays["turn_mask"][b, : len(turns)] = True
+    arrays["group_ids"][b] = group_id
+    arrays["episode_ids"][b] = episode_id
+    arrays["row_mask"][b] = finished[b]
     keys = [turn.state_key for turn in turns]
     padded = [*keys, *[None] * (num_turns - len(keys))]
     state_keys.extend(None if k is None else (group_id, k) for k in padded)
-  if owners:
-    ids = dense_ids([k for k in state_keys if k is not None])
-    flat = np.full(len(state_keys), -1, np.int32)
-    flat[[i for i, k in enumerate(state_keys) if k is not None]] = ids
-    batch.state_ids[: len(owners)] = flat.reshape(len(owners), num_turns)
-  return batch
+  known = [i for i, key in enumerate(state_keys) if key is not None]
+  if known:
+    flat = arrays["state_ids"].reshape(-1)
+    flat[known] = dense_ids([state_keys[i] for i in known])
+  return TrajectoryBatch(**arrays)
 
 
 def pad_rows(
@@ -87,42 +83,54 @@ def pad_rows(
     num_rows: B; rows that are missing become filler.
     length: T.
     num_turns: K.
+
+  Raises:
+    ValueError: if there are too many rows, or one is too long.
   """
+  return TrajectoryBatch(
+    **_padded(rows, num_rows=num_rows, length=length, num_turns=num_turns)
+  )
+
+
+def _padded(
+  rows: Sequence[Row], *, num_rows: int, length: int, num_turns: int
+) -> dict[str, Any]:
   if len(rows) > num_rows:
     raise ValueError(f"{len(rows)} rows don't fit num_rows, {num_rows}")
   longest = max((len(row) for row in rows), default=0)
   if longest > length:
     raise ValueError(f"a row has {longest} tokens; length is {length}")
-  tokens, turns = (num_rows, length), (num_rows, num_turns)
-  batch = TrajectoryBatch(
-    tokens=np.zeros(tokens, np.int32),
-    action_mask=np.zeros(tokens, bool),
-    turn_ids=np.full(tokens, -1, np.int32),
-    segment_ids=np.zeros(tokens, np.int32),
-    positions=np.zeros(tokens, np.int32),
-    behavior_logprobs=np.zeros(tokens, np.float32),
-    policy_versions=np.full(tokens, -1, np.int32),
-    turn_rewards=np.zeros(turns, np.float32),
-    turn_mask=np.zeros(turns, bool),
-    group_ids=np.zeros(num_rows, np.int32),
-    episode_ids=np.zeros(num_rows, np.int32),
-    agent_ids=np.zeros(num_rows, np.int32),
-    state_ids=np.full(turns, -1, np.int32),
-    edge_ids=np.full(turns, -1, np.int32),
-    row_mask=np.zeros(num_rows, bool),
-  )
+  tokens = (num_rows, length)
+  turns = (num_rows, num_turns)
+  arrays: dict[str, Any] = {
+    "tokens": np.zeros(tokens, np.int32),
+    "action_mask": np.zeros(tokens, bool),
+    "turn_ids": np.full(tokens, -1, np.int32),
+    "segment_ids": np.zeros(tokens, np.int32),
+    "positions": np.zeros(tokens, np.int32),
+    "behavior_logprobs": np.zeros(tokens, np.float32),
+    "policy_versions": np.full(tokens, -1, np.int32),
+    "turn_rewards": np.zeros(turns, np.float32),
+    "turn_mask": np.zeros(turns, bool),
+    "group_ids": np.zeros(num_rows, np.int32),
+    "episode_ids": np.zeros(num_rows, np.int32),
+    "agent_ids": np.zeros(num_rows, np.int32),
+    "state_ids": np.full(turns, -1, np.int32),
+    "edge_ids": np.full(turns, -1, np.int32),
+    "row_mask": np.zeros(num_rows, bool),
+  }
   for b, row in enumerate(rows):
     n = len(row)
-    batch.tokens[b, :n] = row.tokens
-    batch.action_mask[b, :n] = row.action_mask
-    batch.turn_ids[b, :n] = row.turn_ids
-    batch.segment_ids[b, :n] = 1
-    batch.positions[b, :n] = np.arange(n)
-    batch.behavior_logprobs[b, :n] = row.behavior_logprobs
-    batch.policy_versions[b, :n] = row.policy_versions
-    batch.agent_ids[b] = row.agent_id
-    batch.row_mask[b] = True
-  return batch
+    arrays["tokens"][b, :n] = row.tokens
+    arrays["action_mask"][b, :n] = row.action_mask
+    arrays["turn_ids"][b, :n] = row.turn_ids
+    arrays["segment_ids"][b, :n] = 1
+    arrays["positions"][b, :n] = np.arange(n)
+    arrays["behavior_logprobs"][b, :n] = row.behavior_logprobs
+    arrays["policy_versions"][b, :n] = row.policy_versions
+    arrays["agent_ids"][b] = row.agent_id
+    arrays["row_mask"][b] = True
+  return arrays
 
 
 def split_minibatches(
@@ -170,7 +178,7 @@ def micro_batches(
     micro_batch_rows: rows in each piece; the last one is filled up.
     lengths: allowed numbers of columns; T is always allowed.
   """
-  sizes = (batch.segment_ids > 0).sum(axis=1)
+  sizes = np.asarray(batch.segment_ids > 0).sum(axis=1)
   ordered = rows[np.argsort(sizes[rows], kind="stable")]
   total = batch.tokens.shape[1]
   for start in range(0, len(ordered), micro_batch_rows):
@@ -178,6 +186,29 @@ def micro_batches(
     longest = int(sizes[chosen].max())
     width = min((n for n in lengths if longest <= n < total), default=total)
     yield _take(batch, advantages, chosen, micro_batch_rows, width)
+
+
+def scored_columns(
+  action_mask: npt.ArrayLike, *, multiple: int = 16
+) -> npt.NDArray[np.int32]:
+  """Lists the columns of each row's action tokens.
+
+  Args:
+    action_mask: bool `[B, T]`.
+    multiple: A is rounded up to it, so that few shapes are compiled.
+
+  Returns:
+    int32 `[B, A]`, in ascending order, padded with T.
+  """
+  mask = np.asarray(action_mask)
+  num_rows, length = mask.shape
+  longest = int(mask.sum(axis=1).max(initial=1))
+  width = min(-(-longest // multiple) * multiple, length)
+  columns = np.full((num_rows, width), length, np.int32)
+  for b in range(num_rows):
+    found = np.flatnonzero(mask[b])
+    columns[b, : len(found)] = found
+  return columns
 
 
 def _take(
@@ -191,7 +222,7 @@ def _take(
   # Filler repeats a real row but counts nowhere: no action, no row.
   index = np.concatenate([chosen, np.repeat(chosen[:1], filler)])
 
-  fields = {
+  fields: dict[str, Any] = {
     name: getattr(batch, name)[index]
     for name in TrajectoryBatch.__annotations__
   }

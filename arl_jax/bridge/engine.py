@@ -11,12 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from arl_jax.actors.policy import Completion
-from arl_jax.actors.policy import SamplingParams
-from arl_jax.bridge.slots import Placement
-from arl_jax.bridge.slots import SlotTable
-from arl_jax.models import decode
-from arl_jax.models import kv_cache
+from arl_jax.actors.policy import Completion, SamplingParams
+from arl_jax.bridge.slots import Placement, SlotTable
+from arl_jax.models import decode, kv_cache
 from arl_jax.models.transformer import ModelConfig
 
 MAX_STOP_IDS = 8
@@ -326,14 +323,13 @@ class Engine:
       self._config.decode_rows,
       num_slots,
     )
-    inputs = decode.SlotInputs(
-      seeds=seeds,
-      temperature=temperature,
-      top_p=top_p,
-      stop_ids=stop_ids,
-      **ints,
-    )
-    return inputs, rows, kv_length
+    arrays: dict[str, Any] = ints | {
+      "seeds": seeds,
+      "temperature": temperature,
+      "top_p": top_p,
+      "stop_ids": stop_ids,
+    }
+    return decode.SlotInputs(**arrays), rows, kv_length
 
   def _deliver(
     self,

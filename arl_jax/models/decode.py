@@ -13,9 +13,7 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
-from arl_jax.models import kv_cache
-from arl_jax.models import sampling
-from arl_jax.models import transformer
+from arl_jax.models import kv_cache, sampling, transformer
 from arl_jax.models.kv_cache import KVCache
 from arl_jax.models.transformer import ModelConfig
 
@@ -142,9 +140,7 @@ def decode_chunk(
       attend,
       config=config,
     )
-    logits = jnp.matmul(
-      hidden[:, 0], head, preferred_element_type=jnp.float32
-    )
+    logits = jnp.matmul(hidden[:, 0], head, preferred_element_type=jnp.float32)
     sampled, logprobs = sampling.sample_tokens(
       logits,
       slots.seeds,

@@ -299,9 +299,7 @@ def run_layers(
     inputs = jax.tree.map(lambda a: a[c.num_frozen_layers :], inputs)
     carry, _ = jax.lax.scan(layer_step, carry, frozen, unroll=c.scan_unroll)
     carry = jax.lax.stop_gradient(carry)
-  (x, cache), _ = jax.lax.scan(
-    layer_step, carry, inputs, unroll=c.scan_unroll
-  )
+  (x, cache), _ = jax.lax.scan(layer_step, carry, inputs, unroll=c.scan_unroll)
   return rms_norm(x, params["final_norm"], c.norm_eps), cache
 
 

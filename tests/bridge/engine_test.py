@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from arl_jax.actors.policy import SamplingParams
-from arl_jax.bridge.engine import Engine
-from arl_jax.bridge.engine import EngineConfig
+from arl_jax.bridge.engine import Engine, EngineConfig
 from arl_jax.models import transformer
 
 MODEL = transformer.ModelConfig(
@@ -146,7 +145,9 @@ def test_same_seed_repeats_whatever_shares_the_batch(params):
     done = await asyncio.gather(
       *(
         engine.generate(
-          prompt(m), sampling=SamplingParams(max_tokens=3, seed=m), session=str(m)
+          prompt(m),
+          sampling=SamplingParams(max_tokens=3, seed=m),
+          session=str(m),
         )
         for m in range(3)
       ),
@@ -173,7 +174,8 @@ def test_stop_ids_end_a_turn_and_are_kept(params):
 
   plain, stopped, stop = with_engine(params, body)
   end = plain.token_ids.tolist().index(stop) + 1
-  assert plain.finish_reason == "length" and len(plain.token_ids) == 12
+  assert plain.finish_reason == "length"
+  assert len(plain.token_ids) == 12
   assert stopped.finish_reason == "stop"
   np.testing.assert_array_equal(stopped.token_ids, plain.token_ids[:end])
 
@@ -185,7 +187,8 @@ def test_the_budget_never_passes_the_slot(params):
     )
 
   done = with_engine(params, body)
-  assert len(done.token_ids) == 8 and done.finish_reason == "length"
+  assert len(done.token_ids) == 8
+  assert done.finish_reason == "length"
 
 
 def test_greedy_takes_the_argmax_with_logprob_zero(params):
@@ -239,7 +242,8 @@ def test_new_weights_between_chunks(params, mode):
 
   ids, done = with_engine(params, body, config)
   versions = done.policy_versions
-  assert set(versions.tolist()) == {0, 1} and np.all(np.diff(versions) >= 0)
+  assert set(versions.tolist()) == {0, 1}
+  assert np.all(np.diff(versions) >= 0)
   fresh = versions == 1
   row = np.concatenate([ids, done.token_ids])
   new = row_logprobs(other, row)[len(ids) :]
@@ -269,10 +273,16 @@ def test_no_compile_after_the_first_shapes(params):
         )
 
     await turns(0)
-    before = decode.decode_chunk._cache_size(), decode.prefill_extend._cache_size()
+    before = (
+      decode.decode_chunk._cache_size(),
+      decode.prefill_extend._cache_size(),
+    )
     await turns(50)
     await turns(80)
-    after = decode.decode_chunk._cache_size(), decode.prefill_extend._cache_size()
+    after = (
+      decode.decode_chunk._cache_size(),
+      decode.prefill_extend._cache_size(),
+    )
     return before, after
 
   before, after = with_engine(params, body)
@@ -285,7 +295,9 @@ def test_cancelled_requests_give_their_slots_back(params):
       tasks = [
         asyncio.create_task(
           engine.generate(
-            prompt(m), sampling=SamplingParams(max_tokens=30), session=f"{round_}{m}"
+            prompt(m),
+            sampling=SamplingParams(max_tokens=30),
+            session=f"{round_}{m}",
           )
         )
         for m in range(6)

@@ -52,7 +52,9 @@ def test_followers_promise_nothing(table):
   longer = np.concatenate([LONG, ids(1, 2, 3)])
   late = table.place("c", longer)
   # The second is not prefilled yet when the third is copied: use the first.
-  assert placed[1].follows and late.source == 0 and late.start == 19
+  assert placed[1].follows
+  assert late.source == 0
+  assert late.start == 19
 
 
 def test_a_free_slot_with_the_prefix_is_extended_where_it_lies(table):
@@ -67,7 +69,8 @@ def test_a_free_slot_with_the_prefix_is_extended_where_it_lies(table):
 def test_a_short_prefix_is_not_worth_a_copy(table):
   settle(table, table.place("a", LONG))
   (placed,) = settle(table, table.place("b", np.r_[LONG[:5], LONG[:5]]))
-  assert placed.source == placed.slot and placed.start == 0
+  assert placed.source == placed.slot
+  assert placed.start == 0
 
 
 def test_the_longest_parked_session_is_evicted(table):
@@ -79,7 +82,8 @@ def test_the_longest_parked_session_is_evicted(table):
   # The evicted session starts again, in the slot that is now oldest.
   table.park(0)
   (back,) = settle(table, table.place("a", LONG))
-  assert back.slot == 1 and back.start == 0
+  assert back.slot == 1
+  assert back.start == 0
 
 
 def test_nothing_is_placed_while_all_slots_decode(table):
@@ -96,7 +100,8 @@ def test_new_weights_forget_every_key(table):
   table.park(0)
   table.forget()
   (placed,) = settle(table, table.place("a", np.r_[LONG, 3, 4]))
-  assert placed.start == 0 and len(placed.tokens) == 21
+  assert placed.start == 0
+  assert len(placed.tokens) == 21
 
 
 def test_a_slot_being_overwritten_is_no_source_in_the_same_round(table):

@@ -1,0 +1,167 @@
+"""Batches: what lands where, and that no split changes what is trained."""
+
+import numpy as np
+import pytest
+
+from arl_jax.bridge import batching
+from arl_jax.episode import Episode, EpisodeStatus, Group, Row, Task, Turn
+
+TASK = Task(task_id="t", prompt="p")
+
+
+def make_row(length, *, start=2, num_actions=3, version=4):
+  mask = np.zeros(length, bool)
+  mask[start : start + num_actions] = True
+  return Row(
+    tokens=np.arange(length, dtype=np.int32) + 1,
+    action_mask=mask,
+    turn_ids=np.where(mask, 0, -1).astype(np.int32),
+    behavior_logprobs=np.where(mask, -0.5, 0.0).astype(np.float32),
+    policy_versions=np.where(mask, version, -1).astype(np.int32),
+  )
+
+
+def make_episode(length, rewards, *, status=EpisodeStatus.TERMINATED, keys=()):
+  keys = list(keys) or [None] * len(rewards)
+  return Episode(
+    task=TASK,
+    member=0,
+    status=status,
+    rows=(make_row(length),) if length else (),
+    turns=tuple(
+      Turn(action="a", finish_reason="stop", reward=r, state_key=key)
+      for r, key in zip(rewards, keys, strict=True)
+    ),
+  )
+
+
+def make_group(ordinal, *episodes):
+  return Group(ordinal=ordinal, task=TASK, episodes=tuple(episodes))
+
+
+def collate(*groups, num_rows=6):
+  return batching.collate_groups(
+    groups, num_rows=num_rows, length=12, num_turns=3
+  )
+
+
+def test_fields_of_a_batch():
+  batch = collate(
+    make_group(7, make_episode(9, [0.0, 1.0]), make_episode(6, [0.5])),
+    make_group(9, make_episode(8, [0.0]), make_episode(8, [0.0])),
+  )
+  np.testing.assert_array_equal(batch.row_mask, [1, 1, 1, 1, 0, 0])
+  np.testing.assert_array_equal(batch.group_ids[:4], [0, 0, 1, 1])
+  np.testing.assert_array_equal(batch.episode_ids[:4], [0, 1, 2, 3])
+  np.testing.assert_array_equal(batch.turn_rewards[0], [0.0, 1.0, 0.0])
+  np.testing.assert_array_equal(batch.turn_mask[0], [1, 1, 0])
+  np.testing.assert_array_equal(batch.segment_ids[1], [1] * 6 + [0] * 6)
+  np.testing.assert_array_equal(batch.positions[1, :6], range(6))
+  np.testing.assert_array_equal(batch.tokens[1], [*range(1, 7)] + [0] * 6)
+  assert batch.policy_versions[0, 2] == 4
+  assert batch.policy_versions[0, 0] == -1
+  assert batch.action_mask.sum() == 4 * 3
+
+
+def test_failed_episodes_and_lonely_ones_do_not_count():
+  failed = make_episode(6, [9.0], status=EpisodeStatus.FAILED)
+  batch = collate(
+    make_group(0, failed, make_episode(6, [1.0])),
+    make_group(1, failed, make_episode(6, [1.0]), make_episode(6, [0.0])),
+  )
+  np.testing.assert_array_equal(batch.row_mask[:5], [0, 0, 0, 1, 1])
+
+
+def test_an_episode_without_a_row_takes_no_place():
+  empty = make_episode(0, [], status=EpisodeStatus.FAILED)
+  batch = collate(
+    make_group(0, empty, make_episode(5, [1.0]), make_episode(5, [0]))
+  )
+  np.testing.assert_array_equal(batch.row_mask, [1, 1, 0, 0, 0, 0])
+  np.testing.assert_array_equal(batch.episode_ids[:2], [1, 2])
+
+
+def test_state_ids_are_shared_within_a_group_only():
+  batch = collate(
+    make_group(
+      0,
+      make_episode(6, [0, 0], keys=["x", "y"]),
+      make_episode(6, [0, 0], keys=["x", None]),
+    ),
+    make_group(1, make_episode(6, [0], keys=["x"]), make_episode(6, [0])),
+  )
+  ids = batch.state_ids
+  assert ids[0, 0] == ids[1, 0] >= 0
+  assert ids[0, 1] >= 0
+  assert ids[0, 1] != ids[0, 0]
+  assert ids[1, 1] == -1
+  assert ids[3, 0] == -1
+  assert ids[2, 0] not in (ids[0, 0], -1)
+
+
+@pytest.mark.parametrize(
+  ("groups", "named"),
+  [
+    ([make_group(0, *[make_episode(5, [0])] * 7)], "num_rows"),
+    ([make_group(0, make_episode(13, [0]))], "length"),
+    ([make_group(0, make_episode(5, [0] * 4))], "num_turns"),
+  ],
+)
+def test_what_does_not_fit_is_named(groups, named):
+  with pytest.raises(ValueError, match=named):
+    collate(*groups)
+
+
+def test_minibatches_hold_each_live_row_once():
+  live = np.array([1, 0, 1, 1, 1, 0, 1, 1], bool)
+  parts = batching.split_minibatches(
+    live, num_minibatches=3, min_rows=2, seed=5
+  )
+  assert len(parts) == 3
+  np.testing.assert_array_equal(
+    np.sort(np.concatenate(parts)), np.flatnonzero(live)
+  )
+  again = batching.split_minibatches(
+    live, num_minibatches=3, min_rows=2, seed=5
+  )
+  for one, two in zip(parts, again, strict=True):
+    np.testing.assert_array_equal(one, two)
+
+
+def test_few_live_rows_make_fewer_minibatches():
+  live = np.array([1, 1, 1, 0], bool)
+  split = batching.split_minibatches
+  assert len(split(live, num_minibatches=4, min_rows=2, seed=0)) == 1
+  assert split(live & False, num_minibatches=4, min_rows=2, seed=0) == []
+
+
+def test_micro_batches_keep_every_action_token_and_no_more():
+  lengths = [4, 11, 6, 9, 5]
+  rows = [make_row(n, num_actions=2) for n in lengths]
+  batch = batching.pad_rows(rows, num_rows=5, length=12, num_turns=1)
+  advantages = np.arange(60, dtype=np.float32).reshape(5, 12)
+  chosen = np.array([0, 1, 2, 4])
+  parts = list(
+    batching.micro_batches(
+      batch, advantages, chosen, micro_batch_rows=3, lengths=(6, 8)
+    )
+  )
+  # Short rows first, three together in 6 columns; the long one in all 12.
+  assert [p.tokens.shape for p, _ in parts] == [(3, 6), (3, 12)]
+  assert [int(p.row_mask.sum()) for p, _ in parts] == [3, 1]
+  assert sum(int(p.action_mask.sum()) for p, _ in parts) == 2 * 4
+  kept = np.concatenate([a[p.action_mask] for p, a in parts])
+  np.testing.assert_array_equal(
+    np.sort(kept), np.sort(advantages[chosen][:, 2:4].ravel())
+  )
+
+
+def test_scored_columns_list_the_actions():
+  mask = np.zeros((3, 40), bool)
+  mask[0, [3, 9]] = True
+  mask[1, 10:30] = True
+  columns = batching.scored_columns(mask, multiple=16)
+  assert columns.shape == (3, 32)
+  np.testing.assert_array_equal(columns[0, :3], [3, 9, 40])
+  np.testing.assert_array_equal(columns[1, :20], range(10, 30))
+  np.testing.assert_array_equal(columns[2], 40)

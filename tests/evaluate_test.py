@@ -1,0 +1,107 @@
+"""An evaluation's numbers, worked out by hand."""
+
+import numpy as np
+import pytest
+
+from arl_jax.episode import Episode, EpisodeStatus, Group, Row, Task, Turn
+from arl_jax.episode_metrics import episode_metrics, group_metrics
+from arl_jax.evaluate import format_evaluation, summarize
+
+
+def episode(
+  success, *, level=1, status=EpisodeStatus.TERMINATED, turns=1, errors=0
+):
+  failed = status is EpisodeStatus.FAILED
+  return Episode(
+    task=Task(task_id="t", prompt="p", level=level),
+    member=0,
+    status=status,
+    rows=(
+      Row(
+        tokens=np.arange(5, dtype=np.int32),
+        action_mask=np.array([0, 0, 1, 1, 0], bool),
+        turn_ids=np.array([-1, -1, 0, 0, -1], np.int32),
+        behavior_logprobs=np.zeros(5, np.float32),
+        policy_versions=np.array([-1, -1, 3, 3, -1], np.int32),
+      ),
+    ),
+    turns=tuple(
+      Turn(
+        action="",
+        finish_reason="stop",
+        reward=float(success) if i == turns - 1 else 0.0,
+        num_tool_calls=1,
+        num_tool_errors=errors if i == 0 else 0,
+      )
+      for i in range(turns)
+    ),
+    reward_components={} if failed else {"success": float(success)},
+    error="boom" if failed else "",
+  )
+
+
+def test_pass_at_k_and_levels():
+  episodes = [
+    *[episode(s, level=1) for s in (1, 0, 0, 0)],
+    *[episode(s, level=2) for s in (1, 1, 1, 1)],
+  ]
+  metrics = summarize(episodes, samples_per_task=4)
+  assert metrics["pass@1"] == pytest.approx(5 / 8)
+  # Of the pairs of task one, half hold its one success.
+  assert metrics["pass@2"] == pytest.approx((0.5 + 1.0) / 2)
+  assert metrics["pass@4"] == pytest.approx(1.0)
+  assert metrics["success/level_1"] == 0.25
+  assert metrics["success/level_2"] == 1.0
+  # Two tasks with means 1/4 and 1: half width 1.96 * sd / sqrt(2), cut to 1.
+  half = 1.96 * np.std([0.25, 1.0], ddof=1) / 2**0.5
+  assert metrics["pass@1/low"] == pytest.approx(max(0.0, 5 / 8 - half))
+  assert metrics["pass@1/high"] == 1.0
+
+
+def test_failed_episodes_count_as_failures():
+  episodes = [episode(1), episode(0, status=EpisodeStatus.FAILED)]
+  metrics = summarize(episodes, samples_per_task=1)
+  assert metrics["pass@1"] == 0.5
+  assert metrics["failed_fraction"] == 0.5
+
+
+def test_lengths_tools_and_truncation():
+  metrics = episode_metrics(
+    [
+      episode(1, turns=3, errors=1),
+      episode(0, status=EpisodeStatus.MAX_TURNS, turns=1),
+    ]
+  )
+  assert metrics["num_turns/mean"] == 2.0
+  assert metrics["response_length/mean"] == 2.0
+  assert metrics["truncated_fraction"] == 0.5
+  assert metrics["tools/failure_fraction"] == 0.25
+  assert metrics["tools/episodes_with_error"] == 0.5
+  assert metrics["reward/mean"] == 0.5
+
+
+def test_group_metrics_count_groups_without_variance():
+  def group(ordinal, *successes):
+    return Group(
+      ordinal=ordinal,
+      task=Task(task_id="t", prompt="p"),
+      episodes=tuple(episode(s) for s in successes),
+    )
+
+  metrics = group_metrics(
+    [group(0, 1, 1), group(1, 1, 0), group(2, 0, 0), group(3, 0, 0)], version=5
+  )
+  assert metrics["frac_reward_zero_std"] == 0.75
+  assert metrics["groups/solved_all"] == 0.25
+  assert metrics["groups/solved_none"] == 0.5
+  assert metrics["staleness/mean"] == metrics["staleness/max"] == 2.0
+
+
+def test_the_table_shows_interval_and_every_level():
+  metrics = summarize(
+    [episode(1, level=1), episode(0, level=3)], samples_per_task=1
+  )
+  table = format_evaluation(metrics)
+  assert "0.500  [0.095, 0.905]" in table
+  assert "success/level_3" in table
+  assert "truncated" in table
