@@ -7,7 +7,7 @@ end with exactly the booking that was asked for?
   python -m arl_jax.main --config=configs/flight_booking.py \
     --workdir=runs/flight_booking
 
-Hardware: 2 CPU cores, 4 GB of memory.
+Hardware: 2 CPU cores.
 
 Variants, after a colon:
 
@@ -95,7 +95,8 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   warmup.logprob_chunk = config_dict.placeholder(int)
   warmup.optimizer = config_dict.ConfigDict(
     dict(
-      # Muon learns to copy values in a third of AdamW's updates here.
+      # In 150 updates, copied values were right in 0.997 with Muon and in 0.82
+      # with AdamW, in one trial each and with AdamW's rate not tuned.
       name="muon",
       learning_rate=0.02,
       # After the warm-up: constant, or down to final_fraction of the rate.
@@ -124,7 +125,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   rollout.temperature = 1.0
   rollout.top_k = 0
   rollout.top_p = 1.0
-  # Limits of one episode. Careful episodes have at most 182 tokens.
+  # Limits of one episode.
   rollout.max_turns = 12
   rollout.max_tokens_per_turn = 40
   rollout.max_length = 208
@@ -195,7 +196,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   config.optimizer = config_dict.ConfigDict(
     dict(
       name="adamw",
-      # 1e-3 damages the syntax of tool calls; 1e-4 learns at half the pace.
+      # 1e-3 damaged the syntax of tool calls in a trial.
       learning_rate=2e-4,
       schedule="constant",
       warmup_steps=2,
@@ -267,7 +268,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
 
 
 def _use_smollm2(config: Any) -> None:
-  """SmolLM2-135M-Instruct: 40 to 60 minutes on two cores, 6 GB of memory."""
+  """SmolLM2-135M-Instruct; a trial peaked at 6 GB of memory."""
   config.policy.kind = "gguf"
   # Compact actions are a quarter of the sampled tokens of JSON here.
   config.environment.style = "compact"
