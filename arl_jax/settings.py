@@ -1,10 +1,10 @@
 """A run's configuration as one frozen record, checked before any compile."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 from arl_jax import config as config_lib
-from arl_jax.bridge.engine import EngineConfig
+from arl_jax.bridge.engine_config import EngineConfig
 from arl_jax.initial_policy import PolicySettings
 from arl_jax.learner.credit import AdvantageConfig
 from arl_jax.learner.optimizer import OptimizerConfig
@@ -143,7 +143,7 @@ def read_settings(config: config_lib.Section) -> Settings:
   Raises:
     ConfigError: naming the key, what was found and what is allowed.
   """
-  settings = config_lib.build(Settings, _with_totals(config), path="config")
+  settings = config_lib.build(Settings, config, path="config")
   # Two values that other sections own: a row fills a slot, and the learner
   # scores the distribution that was sampled from.
   return dataclasses.replace(
@@ -155,18 +155,3 @@ def read_settings(config: config_lib.Section) -> Settings:
       settings.loss, temperature=settings.rollout.temperature
     ),
   )
-
-
-def _with_totals(config: config_lib.Section) -> dict[str, Any]:
-  """Tells each optimizer how many updates its schedule spans."""
-  sections: dict[str, Any] = dict(config_lib.items(config))
-  steps = config_lib.get(config, "learner.num_steps")
-  per_step = config_lib.get(config, "learner.minibatches_per_step")
-  sections["optimizer"] = {"total_steps": steps * per_step} | dict(
-    config_lib.items(sections["optimizer"])
-  )
-  warmup = dict(config_lib.items(sections["warmup"]))
-  warmup["optimizer"] = {"total_steps": warmup["num_steps"]} | dict(
-    config_lib.items(warmup["optimizer"])
-  )
-  return sections | {"warmup": warmup}

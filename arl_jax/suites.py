@@ -82,8 +82,21 @@ class Suite:
   split_pattern: str
 
 
+_FLIGHT_REWARDS = ("success", "booked", "turns", "tool_errors")
+
+
 def flight_booking_suite(settings: EnvironmentSettings) -> Suite:
-  """The running example: an agent that books flights."""
+  """The running example: an agent that books flights.
+
+  Raises:
+    ValueError: if a reward weight names nothing that is rewarded.
+  """
+  unknown = set(settings.reward_weights) - set(_FLIGHT_REWARDS)
+  if unknown:
+    raise ValueError(
+      f"reward_weights names {sorted(unknown)}; flight_booking gives"
+      f" {', '.join(_FLIGHT_REWARDS)}"
+    )
 
   def make_environment() -> FlightBookingEnv:
     return FlightBookingEnv(

@@ -1,71 +1,19 @@
 """Door 2: many concurrent generate() calls become one batched decode."""
 
 import asyncio
-from collections.abc import Sequence
 from concurrent import futures
 import dataclasses
 from typing import Any, Self
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from arl_jax.actors.policy import Completion, SamplingParams
+from arl_jax.bridge.device_slots import DeviceSlots, bucket
+from arl_jax.bridge.engine_config import MAX_STOP_IDS, EngineConfig, EngineStats
 from arl_jax.bridge.slots import Placement, SlotTable
-from arl_jax.models import decode, kv_cache
+from arl_jax.models import decode
 from arl_jax.models.transformer import ModelConfig
-
-MAX_STOP_IDS = 8
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EngineConfig:
-  """Fixed shapes of the engine.
-
-  Attributes:
-    num_slots: rows that decode at once.
-    max_length: longest row, prompt and observations included.
-    chunk_size: decode steps between two looks at who waits.
-    decode_rows: numbers of rows that decode is compiled for.
-    prefill_rows: numbers of rows that prefill is compiled for.
-    prefill_lengths: numbers of new tokens that prefill is compiled for.
-    kv_lengths: numbers of cells that attention is compiled for.
-    on_new_weights: `refresh` prefills again; `keep` goes on with old keys.
-  """
-
-  num_slots: int = 32
-  max_length: int = 512
-  chunk_size: int = 8
-  decode_rows: tuple[int, ...] = ()
-  prefill_rows: tuple[int, ...] = (8, 32)
-  prefill_lengths: tuple[int, ...] = (16, 64)
-  kv_lengths: tuple[int, ...] = ()
-  on_new_weights: str = "refresh"
-
-  def __post_init__(self) -> None:
-    if self.on_new_weights not in ("refresh", "keep"):
-      raise ValueError(
-        f"on_new_weights is {self.on_new_weights!r}; expected 'refresh' or"
-        " 'keep'"
-      )
-    for name in ("num_slots", "max_length", "chunk_size"):
-      if getattr(self, name) < 1:
-        raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
-    for name in ("prefill_rows", "prefill_lengths"):
-      if not getattr(self, name):
-        raise ValueError(f"{name} is empty; give at least one size")
-
-
-@dataclasses.dataclass(kw_only=True)
-class EngineStats:
-  """Running totals since the engine started."""
-
-  sampled_tokens: int = 0
-  prefilled_tokens: int = 0
-  shared_tokens: int = 0
-  decode_steps: int = 0
-  weight_changes: int = 0
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -119,18 +67,19 @@ class Engine:
     self.stats = EngineStats()
     self.version = version
     self._model = model
-    self._params = params
     self._config = config
     self._executor = executor or futures.ThreadPoolExecutor(1, "engine")
     self._owns_executor = executor is None
     self._table = SlotTable(
       num_slots=config.num_slots, max_length=config.max_length
     )
-    self._cache = jax.jit(
-      kv_cache.init_cache,
-      static_argnames=("config", "num_slots", "max_length"),
-      out_shardings=cache_sharding,
-    )(model, num_slots=config.num_slots, max_length=config.max_length)
+    self._device = DeviceSlots(
+      model,
+      params,
+      config,
+      stats=self.stats,
+      cache_sharding=cache_sharding,
+    )
     self._waiting: list[_Request] = []
     self._active: dict[int, _Request] = {}
     self._new_weights: tuple[Any, int] | None = None
@@ -237,7 +186,7 @@ class Engine:
     loop = asyncio.get_running_loop()
     slots, rows, kv_length = self._slot_inputs()
     tokens, logprobs, counts = await loop.run_in_executor(
-      self._executor, self._step_device, placements, slots, rows, kv_length
+      self._executor, self._device.step, placements, slots, rows, kv_length
     )
     self._table.commit(placements)
     self._deliver(tokens, logprobs, counts)
@@ -263,7 +212,7 @@ class Engine:
 
   def _switch_weights(self) -> None:
     if self._new_weights is not None:
-      self._params, self.version = self._new_weights
+      self._device.params, self.version = self._new_weights
       self._new_weights = None
       self.stats.weight_changes += 1
       self._stale |= self._config.on_new_weights == "refresh"
@@ -313,12 +262,12 @@ class Engine:
       stops = request.sampling.stop_ids
       stop_ids[slot, : len(stops)] = stops
     longest = int(ints["lengths"].max()) + self._config.chunk_size
-    kv_length = _bucket(
+    kv_length = bucket(
       min(longest, self._config.max_length),
       self._config.kv_lengths,
       self._config.max_length,
     )
-    rows = _bucket(
+    rows = bucket(
       max(self._active, default=0) + 1,
       self._config.decode_rows,
       num_slots,
@@ -389,100 +338,3 @@ class Engine:
     ):
       if not fine:
         raise ValueError(f"{name} is {value}, which is out of range")
-
-  # Device work, on the device thread.
-
-  def _step_device(
-    self,
-    placements: Sequence[Placement],
-    slots: decode.SlotInputs,
-    num_rows: int,
-    kv_length: int,
-  ) -> tuple[
-    npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.int32]
-  ]:
-    for follows in (False, True):
-      chosen = [p for p in placements if p.follows == follows]
-      self._copy([p for p in chosen if p.source != p.slot])
-      self._prefill([p for p in chosen if len(p.tokens)])
-    self._cache, *outputs = decode.decode_chunk(
-      self._params,
-      self._cache,
-      slots,
-      config=self._model,
-      num_steps=self._config.chunk_size,
-      num_rows=num_rows,
-      kv_length=kv_length,
-    )
-    tokens, logprobs, counts = jax.device_get(outputs)
-    self.stats.decode_steps += int(counts.max(initial=0))
-    return tokens, logprobs, counts
-
-  def _copy(self, placements: Sequence[Placement]) -> None:
-    for batch, rows in _batches(placements, self._config.prefill_rows):
-      filler = [self._config.num_slots] * (rows - len(batch))
-      self._cache = decode.copy_prefix(
-        self._cache,
-        np.asarray([p.source for p in batch] + [0] * len(filler), np.int32),
-        np.asarray([p.slot for p in batch] + filler, np.int32),
-      )
-    self.stats.shared_tokens += sum(p.start for p in placements)
-
-  def _prefill(self, placements: Sequence[Placement]) -> None:
-    longest = max(self._config.prefill_lengths)
-    pieces: dict[tuple[int, int], list[tuple[int, int, Any]]] = {}
-    for p in placements:
-      self.stats.prefilled_tokens += len(p.tokens)
-      for wave, offset in enumerate(range(0, len(p.tokens), longest)):
-        piece = p.tokens[offset : offset + longest]
-        width = _bucket(len(piece), self._config.prefill_lengths, longest)
-        key = (wave, width)
-        pieces.setdefault(key, []).append((p.slot, p.start + offset, piece))
-    for (_, width), rows in sorted(pieces.items(), key=lambda item: item[0]):
-      for batch, num_rows in _batches(rows, self._config.prefill_rows):
-        self._prefill_batch(batch, num_rows, width)
-
-  def _prefill_batch(
-    self, batch: Sequence[tuple[int, int, Any]], num_rows: int, width: int
-  ) -> None:
-    tokens = np.zeros((num_rows, width), np.int32)
-    slot_ids = np.full(num_rows, self._config.num_slots, np.int32)
-    starts = np.zeros(num_rows, np.int32)
-    num_valid = np.zeros(num_rows, np.int32)
-    for row, (slot, start, piece) in enumerate(batch):
-      tokens[row, : len(piece)] = piece
-      slot_ids[row], starts[row], num_valid[row] = slot, start, len(piece)
-    kv_length = _bucket(
-      min(int((starts + num_valid).max()), self._config.max_length),
-      self._config.kv_lengths,
-      self._config.max_length,
-    )
-    self._cache = decode.prefill_extend(
-      self._params,
-      self._cache,
-      jnp.asarray(tokens),
-      slot_ids,
-      starts,
-      num_valid,
-      config=self._model,
-      kv_length=kv_length,
-    )
-
-
-def _bucket(size: int, buckets: Sequence[int], largest: int) -> int:
-  """Returns the smallest bucket that holds `size`, else `largest`."""
-  return min((b for b in buckets if size <= b <= largest), default=largest)
-
-
-def _batches(
-  items: Sequence[Any], sizes: Sequence[int]
-) -> list[tuple[Sequence[Any], int]]:
-  """Splits items into runs, each with the bucket of rows that it fills."""
-  largest = max(sizes)
-  return [
-    (
-      items[start : start + largest],
-      _bucket(len(items[start : start + largest]), sizes, largest),
-    )
-    for start in range(0, len(items), largest)
-  ]

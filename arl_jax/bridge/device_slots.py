@@ -1,0 +1,158 @@
+"""The engine's arrays on the device, with the steps that change them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from arl_jax.bridge.engine_config import EngineConfig, EngineStats
+from arl_jax.bridge.slots import Placement
+from arl_jax.models import decode, kv_cache
+from arl_jax.models.transformer import ModelConfig
+
+
+class DeviceSlots:
+  """Owns the key-value cache; every step donates it.
+
+  Attributes:
+    params: weights, in the dtype of the activations; may be set anew between
+      steps.
+  """
+
+  def __init__(
+    self,
+    model: ModelConfig,
+    params: Any,
+    config: EngineConfig,
+    *,
+    stats: EngineStats,
+    cache_sharding: Any = None,
+  ):
+    """Allocates the cache.
+
+    Args:
+      model: shape of the transformer.
+      params: weights; never donated.
+      config: fixed shapes.
+      stats: totals to add to.
+      cache_sharding: NamedSharding of both cache arrays.
+    """
+    self.params = params
+    self._model = model
+    self._config = config
+    self._stats = stats
+    self._cache = jax.jit(
+      kv_cache.init_cache,
+      static_argnames=("config", "num_slots", "max_length"),
+      out_shardings=cache_sharding,
+    )(model, num_slots=config.num_slots, max_length=config.max_length)
+
+  def step(
+    self,
+    placements: Sequence[Placement],
+    slots: decode.SlotInputs,
+    num_rows: int,
+    kv_length: int,
+  ) -> tuple[
+    npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.int32]
+  ]:
+    """Fills slots, then decodes a chunk.
+
+    Args:
+      placements: rows to copy and prefill.
+      slots: what each slot decodes next.
+      num_rows: slots to decode.
+      kv_length: cells that attention reads.
+
+    Returns:
+      Sampled tokens `[chunk_size, num_rows]`, their log-probabilities, and
+      how many tokens each slot sampled, `[num_rows]`.
+    """
+    for follows in (False, True):
+      chosen = [p for p in placements if p.follows == follows]
+      self._copy([p for p in chosen if p.source != p.slot])
+      self._prefill([p for p in chosen if len(p.tokens)])
+    self._cache, *outputs = decode.decode_chunk(
+      self.params,
+      self._cache,
+      slots,
+      config=self._model,
+      num_steps=self._config.chunk_size,
+      num_rows=num_rows,
+      kv_length=kv_length,
+    )
+    tokens, logprobs, counts = jax.device_get(outputs)
+    self._stats.decode_steps += int(counts.max(initial=0))
+    return tokens, logprobs, counts
+
+  def _copy(self, placements: Sequence[Placement]) -> None:
+    for batch, rows in _batches(placements, self._config.prefill_rows):
+      filler = [self._config.num_slots] * (rows - len(batch))
+      self._cache = decode.copy_prefix(
+        self._cache,
+        np.asarray([p.source for p in batch] + [0] * len(filler), np.int32),
+        np.asarray([p.slot for p in batch] + filler, np.int32),
+      )
+    self._stats.shared_tokens += sum(p.start for p in placements)
+
+  def _prefill(self, placements: Sequence[Placement]) -> None:
+    longest = max(self._config.prefill_lengths)
+    pieces: dict[tuple[int, int], list[tuple[int, int, Any]]] = {}
+    for p in placements:
+      self._stats.prefilled_tokens += len(p.tokens)
+      for wave, offset in enumerate(range(0, len(p.tokens), longest)):
+        piece = p.tokens[offset : offset + longest]
+        width = bucket(len(piece), self._config.prefill_lengths, longest)
+        key = (wave, width)
+        pieces.setdefault(key, []).append((p.slot, p.start + offset, piece))
+    for (_, width), rows in sorted(pieces.items(), key=lambda item: item[0]):
+      for batch, num_rows in _batches(rows, self._config.prefill_rows):
+        self._prefill_batch(batch, num_rows, width)
+
+  def _prefill_batch(
+    self, batch: Sequence[tuple[int, int, Any]], num_rows: int, width: int
+  ) -> None:
+    tokens = np.zeros((num_rows, width), np.int32)
+    slot_ids = np.full(num_rows, self._config.num_slots, np.int32)
+    starts = np.zeros(num_rows, np.int32)
+    num_valid = np.zeros(num_rows, np.int32)
+    for row, (slot, start, piece) in enumerate(batch):
+      tokens[row, : len(piece)] = piece
+      slot_ids[row], starts[row], num_valid[row] = slot, start, len(piece)
+    kv_length = bucket(
+      min(int((starts + num_valid).max()), self._config.max_length),
+      self._config.kv_lengths,
+      self._config.max_length,
+    )
+    self._cache = decode.prefill_extend(
+      self.params,
+      self._cache,
+      jnp.asarray(tokens),
+      slot_ids,
+      starts,
+      num_valid,
+      config=self._model,
+      kv_length=kv_length,
+    )
+
+
+def bucket(size: int, buckets: Sequence[int], largest: int) -> int:
+  """Returns the smallest bucket that holds `size`, else `largest`."""
+  return min((b for b in buckets if size <= b <= largest), default=largest)
+
+
+def _batches(
+  items: Sequence[Any], sizes: Sequence[int]
+) -> list[tuple[Sequence[Any], int]]:
+  """Splits items into runs, each with the bucket of rows that it fills."""
+  largest = max(sizes)
+  return [
+    (
+      items[start : start + largest],
+      bucket(len(items[start : start + largest]), sizes, largest),
+    )
+    for start in range(0, len(items), largest)
+  ]

@@ -1,0 +1,163 @@
+"""Whole runs at toy size: resume, devices, modes, and broken folders."""
+
+import asyncio
+import importlib.util
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from arl_jax import config as config_lib
+from arl_jax import train as train_lib
+from arl_jax.evaluate import Evaluation
+from arl_jax.learner import sharding
+from arl_jax.learner.checkpoint import CheckpointStore
+from arl_jax.metrics import read_metrics
+from arl_jax.run_parts import assemble
+from arl_jax.settings import read_settings
+
+_CONFIG = pathlib.Path(__file__).parents[1] / "configs" / "flight_booking.py"
+
+
+def make_config(**changes):
+  spec = importlib.util.spec_from_file_location("flight_booking", _CONFIG)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  config = module.get_config("runlocal")
+  with config.unlocked():
+    for key, value in changes.items():
+      section, name = key.split("__")
+      config[section][name] = value
+  return config
+
+
+@pytest.fixture(autouse=True)
+def one_device(monkeypatch):
+  """Runs use the first device unless a test asks for more."""
+  use_devices(monkeypatch, 1)
+
+
+def use_devices(monkeypatch, number):
+  original = train_lib.jax.devices
+  monkeypatch.setattr(sharding.jax, "devices", lambda: original()[:number])
+
+
+def final_params(config, folder):
+  parts = assemble(read_settings(config), pathlib.Path(folder))
+  with CheckpointStore(f"{folder}/checkpoints", create=False) as store:
+    state, extras = store.restore(None, parts.abstract_state())
+  return jax.device_get(state), extras
+
+
+def records(folder, phase):
+  found = read_metrics(pathlib.Path(folder) / "metrics.jsonl")
+  return [r for r in found if r["phase"] == phase]
+
+
+def test_six_steps_equal_three_and_a_resume_of_three(tmp_path):
+  whole, halves = str(tmp_path / "whole"), str(tmp_path / "halves")
+  train_lib.train(make_config(learner__num_steps=6), whole)
+  train_lib.train(make_config(learner__num_steps=3), halves)
+  config = make_config(learner__num_steps=6)
+  train_lib.train(config, halves)
+  one, one_extras = final_params(config, whole)
+  two, two_extras = final_params(config, halves)
+  assert one_extras == two_extras
+  assert one_extras["version"] == 6
+  for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+    np.testing.assert_array_equal(a, b)
+  curves = [records(folder, "train") for folder in (whole, halves)]
+  assert [r["step"] for r in curves[1]] == list(range(6))
+  for a, b in zip(*curves, strict=True):
+    assert a["reward/mean"] == b["reward/mean"]
+    assert a["tokens/sampled"] == b["tokens/sampled"]
+
+
+def test_engine_and_learner_agree_before_every_update(tmp_path):
+  train_lib.train(make_config(loss__kl_weight=0.01), str(tmp_path))
+  steps = records(tmp_path, "train")
+  trained = [r for r in steps if r["num_updates"]]
+  assert len(steps) == 2
+  for record in trained:
+    assert record["logprob_gap/max"] < 1e-3
+    assert "kl" in record
+  (before, after) = records(tmp_path, "eval")
+  assert (before["step"], after["step"]) == (0, 2)
+  assert (tmp_path / "learning_curve.png").stat().st_size > 1000
+  assert "[user]" in (tmp_path / "episodes.txt").read_text()
+
+
+def test_one_and_four_devices_give_the_same_losses(tmp_path, monkeypatch):
+  losses = {}
+  for number in (1, 4):
+    use_devices(monkeypatch, number)
+    folder = str(tmp_path / str(number))
+    train_lib.train(make_config(), folder)
+    losses[number] = [r["loss"] for r in records(folder, "warmup")]
+    config = make_config()
+    state, _ = final_params(config, folder)
+    losses[number].append(float(np.abs(state.params["embed"]).sum()))
+  np.testing.assert_allclose(losses[1], losses[4], rtol=1e-4)
+
+
+def test_async_mode_bounds_staleness(tmp_path):
+  config = make_config(
+    rollout__mode="async", rollout__max_staleness=1, learner__num_steps=3
+  )
+  train_lib.train(config, str(tmp_path))
+  ages = [r["staleness/max"] for r in records(tmp_path, "train")]
+  assert len(ages) == 3
+  assert max(ages) <= 1
+
+
+def test_a_workdir_of_another_config_is_refused(tmp_path):
+  train_lib.train(make_config(learner__num_steps=1), str(tmp_path))
+  with pytest.raises(config_lib.ConfigError, match="group_size"):
+    train_lib.train(make_config(rollout__group_size=2), str(tmp_path))
+
+
+def test_evaluation_of_a_run(tmp_path):
+  config = make_config(learner__num_steps=1, evaluation__samples_per_task=2)
+  train_lib.train(config, str(tmp_path))
+  evaluation = asyncio.run(train_lib.evaluate_checkpoint(config, str(tmp_path)))
+  assert isinstance(evaluation, Evaluation)
+  assert {"pass@1", "pass@2", "truncated_fraction"} <= set(evaluation.metrics)
+  assert len(evaluation.episodes) == 2 * config.evaluation.num_tasks
+  again = records(tmp_path, "eval")[-1]
+  assert evaluation.metrics["pass@1"] == again["pass@1"]
+  assert (
+    evaluation.metrics["response_length/mean"] == again["response_length/mean"]
+  )
+
+
+def test_evaluation_without_a_checkpoint_says_so(tmp_path):
+  with pytest.raises(ValueError, match="does not exist"):
+    asyncio.run(
+      train_lib.evaluate_checkpoint(make_config(), str(tmp_path / "none"))
+    )
+
+
+def test_a_task_file_with_a_bad_line_names_it(tmp_path):
+  from arl_jax.envs import flight_task_file, flight_tasks
+
+  path = tmp_path / "tasks.jsonl"
+  tasks = flight_tasks.generate_tasks(2, seed=0, split="train")
+  flight_task_file.save_tasks(path, tasks)
+  path.write_text(path.read_text() + '{"task_id": 3}\n')
+  config = make_config(environment__task_file=str(path))
+  with pytest.raises(ValueError, match="line 3"):
+    train_lib.train(config, str(tmp_path / "run"))
+
+
+def test_a_reward_nobody_gives_is_refused(tmp_path):
+  config = make_config(environment__reward_weights={"succes": 1.0})
+  with pytest.raises(ValueError, match="succes"):
+    train_lib.train(config, str(tmp_path))
+
+
+def test_the_metrics_file_is_json_lines(tmp_path):
+  train_lib.train(make_config(learner__num_steps=1), str(tmp_path))
+  for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
+    assert isinstance(json.loads(line), dict)
