@@ -1,20 +1,21 @@
 """Advantages of whole rows, from the returns of their group."""
 
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks, members, segments
 from arl_jax.types import Array
 
 
 def group_relative_advantages(
-  returns: Array,
-  group_ids: Array,
+  returns: ArrayLike,
+  group_ids: ArrayLike,
   *,
   num_groups: int,
   scale: str = "std",
   ddof: int = 1,
   eps: float = 1e-6,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Distance of each row from the mean of its group.
 
@@ -58,11 +59,11 @@ def group_relative_advantages(
 
 
 def leave_one_out_advantages(
-  returns: Array,
-  group_ids: Array,
+  returns: ArrayLike,
+  group_ids: ArrayLike,
   *,
   num_groups: int,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Distance of each row from the mean of the others in its group.
 
@@ -100,12 +101,12 @@ def leave_one_out_advantages(
 
 
 def length_weighted_advantages(
-  returns: Array,
-  lengths: Array,
-  group_ids: Array,
+  returns: ArrayLike,
+  lengths: ArrayLike,
+  group_ids: ArrayLike,
   *,
   num_groups: int,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Distance of each row from the baseline of least gradient variance.
 
@@ -153,11 +154,11 @@ def length_weighted_advantages(
 
 
 def group_policy_gradient_advantages(
-  returns: Array,
-  group_ids: Array,
+  returns: ArrayLike,
+  group_ids: ArrayLike,
   *,
   num_groups: int,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Centred returns, scaled up for the groups that teach nothing.
 
@@ -199,13 +200,13 @@ def group_policy_gradient_advantages(
 
 
 def pass_at_k_advantages(
-  returns: Array,
-  group_ids: Array,
+  returns: ArrayLike,
+  group_ids: ArrayLike,
   *,
   num_groups: int,
   scale: str = "std",
   eps: float = 1e-6,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Credit to the best row of a group alone, by its lead on the second.
 
@@ -256,14 +257,14 @@ def pass_at_k_advantages(
 
 
 def tree_advantages(
-  returns: Array,
-  tree_ids: Array,
-  group_ids: Array,
+  returns: ArrayLike,
+  tree_ids: ArrayLike,
+  group_ids: ArrayLike,
   *,
   num_trees: int,
   num_groups: int,
   eps: float = 1e-6,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Distance of each leaf from its tree's mean plus from its group's.
 

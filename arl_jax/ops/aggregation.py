@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false
 
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks, masking
 from arl_jax.types import Array
@@ -12,12 +13,12 @@ _MODES = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
 
 
 def aggregate_terms(
-  values: Array,
-  mask: Array,
+  values: ArrayLike,
+  mask: ArrayLike,
   *,
   mode: str = "token_mean",
   length: float | None = None,
-  normalizer: Array | float | None = None,
+  normalizer: ArrayLike | float | None = None,
 ) -> tuple[Array, Array]:
   """Numerator and denominator of `aggregate`, to be summed apart.
 
@@ -71,12 +72,12 @@ def aggregate_terms(
 
 
 def aggregate(
-  values: Array,
-  mask: Array,
+  values: ArrayLike,
+  mask: ArrayLike,
   *,
   mode: str = "token_mean",
   length: float | None = None,
-  normalizer: Array | float | None = None,
+  normalizer: ArrayLike | float | None = None,
 ) -> Array:
   """Reduces a loss per token to the scalar that is differentiated.
 

@@ -4,8 +4,7 @@
 # pyright: reportUnknownMemberType=false
 
 from collections.abc import Sequence
-import operator
-from typing import Any
+from typing import Any, cast
 
 from jax import core
 import jax.numpy as jnp
@@ -35,7 +34,7 @@ def _check_shape(
     )
 
 
-def _as_array(name: str, value: Any) -> Array:
+def array(name: str, value: Any) -> Array:
   """Turns a list, NumPy array or JAX array into a JAX array of numbers."""
   try:
     return jnp.asarray(value)
@@ -46,37 +45,38 @@ def _as_array(name: str, value: Any) -> Array:
 
 
 def floats(
-  name: str, value: Any, layout: str, shape: Sequence[int | None]
+  name: str, value: Any, layout: str, shape: Sequence[int | None] | None
 ) -> Array:
-  """Returns `value` as float32, whatever precision it came in."""
-  array = _as_array(name, value)
-  if jnp.issubdtype(array.dtype, jnp.complexfloating):
-    raise ValueError(f"{name} has dtype {array.dtype}; expected real numbers")
-  _check_shape(name, array, layout, shape)
-  return array.astype(jnp.float32)
+  """Returns `value` as float32, of any shape if `shape` is None."""
+  numbers = array(name, value)
+  if jnp.issubdtype(numbers.dtype, jnp.complexfloating):
+    raise ValueError(f"{name} has dtype {numbers.dtype}; expected real numbers")
+  if shape is not None:
+    _check_shape(name, numbers, layout, shape)
+  return numbers.astype(jnp.float32)
 
 
 def mask(
   name: str, value: Any, layout: str, shape: Sequence[int | None]
 ) -> Array:
   """Returns `value` as bool; 1 and True are where it counts."""
-  array = _as_array(name, value)
-  _check_shape(name, array, layout, shape)
-  return array.astype(jnp.bool_)
+  numbers = array(name, value)
+  _check_shape(name, numbers, layout, shape)
+  return numbers.astype(jnp.bool_)
 
 
 def ids(
   name: str, value: Any, layout: str, shape: Sequence[int | None]
 ) -> Array:
   """Returns `value` as int32; refuses anything but integers."""
-  array = _as_array(name, value)
-  if not jnp.issubdtype(array.dtype, jnp.integer):
+  numbers = array(name, value)
+  if not jnp.issubdtype(numbers.dtype, jnp.integer):
     raise ValueError(
-      f"{name} has dtype {array.dtype}; expected integers. "
+      f"{name} has dtype {numbers.dtype}; expected integers. "
       "dense_ids() turns any hashable keys into ids."
     )
-  _check_shape(name, array, layout, shape)
-  return array.astype(jnp.int32)
+  _check_shape(name, numbers, layout, shape)
+  return numbers.astype(jnp.int32)
 
 
 def ids_in_range(
@@ -105,15 +105,15 @@ def ids_in_range(
 
 def count(name: str, value: Any) -> int:
   """Returns a static, positive int; shapes depend on it."""
-  static = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-  if not static:
+  if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
     raise ValueError(
       f"{name} is {value!r}; expected a Python int. Under jax.jit pass it "
       "through static_argnames, because shapes depend on it."
     )
-  if value < 1:
-    raise ValueError(f"{name} is {value}; expected at least 1")
-  return operator.index(value)
+  number = int(cast(int, value))
+  if number < 1:
+    raise ValueError(f"{name} is {number}; expected at least 1")
+  return number
 
 
 def choice(name: str, value: Any, allowed: Sequence[str]) -> None:

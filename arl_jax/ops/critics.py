@@ -5,13 +5,17 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks, turns
 from arl_jax.types import Array
 
 
 def _inputs(
-  rewards: Array, values: Array, mask: Array, names: tuple[str, str, str]
+  rewards: ArrayLike,
+  values: ArrayLike,
+  mask: ArrayLike,
+  names: tuple[str, str, str],
 ) -> tuple[Array, Array, Array]:
   """Checks rewards and values of one shape; 0 where masked."""
   layout = "[B, K]" if names[2] == "turn_mask" else "[B, T]"
@@ -21,7 +25,7 @@ def _inputs(
   return jnp.where(mask, rewards, 0.0), jnp.where(mask, values, 0.0), mask
 
 
-def _check_rates(**rates: Array | float) -> None:
+def _check_rates(**rates: ArrayLike) -> None:
   """Raises if a discount or a λ is outside [0, 1]."""
   for name, rate in rates.items():
     checks.within(name, rate, 0.0, 1.0)
@@ -33,8 +37,8 @@ def _backward(
   mask: Array,
   ends: Array,
   *,
-  discount: Array | float,
-  lam: Array | float,
+  discount: ArrayLike,
+  lam: ArrayLike,
 ) -> tuple[Array, Array]:
   """One scan from the last place to the first, over the live places alone.
 
@@ -50,6 +54,9 @@ def _backward(
     Advantages and returns `[B, T]`, 0 where masked.
   """
 
+  discount = jnp.asarray(discount, jnp.float32)
+  decay = discount * jnp.asarray(lam, jnp.float32)
+
   def step(
     carry: tuple[Array, Array], inputs: tuple[Array, Array, Array, Array]
   ) -> tuple[tuple[Array, Array], Array]:
@@ -57,7 +64,7 @@ def _backward(
     reward, value, live, end = inputs
     ahead = jnp.where(end, 0.0, next_value)
     delta = reward + discount * ahead - value
-    advantage = delta + discount * lam * jnp.where(end, 0.0, next_advantage)
+    advantage = delta + decay * jnp.where(end, 0.0, next_advantage)
     carry = (
       jnp.where(live, value, next_value),
       jnp.where(live, advantage, next_advantage),
@@ -72,12 +79,12 @@ def _backward(
 
 
 def gae(
-  rewards: Array,
-  values: Array,
-  action_mask: Array,
+  rewards: ArrayLike,
+  values: ArrayLike,
+  action_mask: ArrayLike,
   *,
   discount: float = 1.0,
-  lam: Array | float = 1.0,
+  lam: ArrayLike = 1.0,
 ) -> tuple[Array, Array]:
   """Generalised advantage estimation over the action tokens alone.
 
@@ -119,12 +126,12 @@ def gae(
 
 
 def turn_gae(
-  turn_rewards: Array,
-  turn_values: Array,
-  turn_mask: Array,
+  turn_rewards: ArrayLike,
+  turn_values: ArrayLike,
+  turn_mask: ArrayLike,
   *,
   discount: float,
-  lam: Array | float,
+  lam: ArrayLike,
 ) -> tuple[Array, Array]:
   """Generalised advantage estimation with a turn as the step.
 
@@ -168,13 +175,13 @@ def turn_gae(
 
 
 def bi_level_gae(
-  rewards: Array,
-  values: Array,
-  action_mask: Array,
-  turn_ids: Array,
+  rewards: ArrayLike,
+  values: ArrayLike,
+  action_mask: ArrayLike,
+  turn_ids: ArrayLike,
   *,
   discount: float,
-  lam: Array | float,
+  lam: ArrayLike,
   turn_discount: float,
   turn_lam: float = 1.0,
 ) -> tuple[Array, Array]:
@@ -241,7 +248,7 @@ def bi_level_gae(
   return _backward(rewards, values, mask, ends, discount=discount, lam=lam)
 
 
-def length_adaptive_lambda(lengths: Array, *, alpha: float = 0.05) -> Array:
+def length_adaptive_lambda(lengths: ArrayLike, *, alpha: float = 0.05) -> Array:
   """A λ that nears 1 as rows grow, so that far rewards still count.
 
   λ = max(1 - 1 / (alpha l), 0)
@@ -273,10 +280,10 @@ def length_adaptive_lambda(lengths: Array, *, alpha: float = 0.05) -> Array:
 
 
 def value_loss(
-  values: Array,
-  old_values: Array,
-  returns: Array,
-  mask: Array,
+  values: ArrayLike,
+  old_values: ArrayLike,
+  returns: ArrayLike,
+  mask: ArrayLike,
   *,
   clip: float | None = None,
 ) -> Array:

@@ -4,22 +4,22 @@
 # pyright: reportUnknownMemberType=false
 
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks, masking
 from arl_jax.types import Array
 
 
-def _log_ratio(logprobs: Array, ref_logprobs: Array) -> Array:
+def _log_ratio(logprobs: ArrayLike, ref_logprobs: ArrayLike) -> Array:
   """The log-ratio log π - log π_ref, float32."""
-  logprobs = jnp.asarray(logprobs)
-  logprobs = checks.floats("logprobs", logprobs, "any shape", logprobs.shape)
+  logprobs = checks.floats("logprobs", logprobs, "any shape", None)
   ref_logprobs = checks.floats(
     "ref_logprobs", ref_logprobs, "the shape of logprobs", logprobs.shape
   )
   return logprobs - ref_logprobs
 
 
-def kl_k1(logprobs: Array, ref_logprobs: Array) -> Array:
+def kl_k1(logprobs: ArrayLike, ref_logprobs: ArrayLike) -> Array:
   """The plain estimate: unbiased, of high variance, may be negative.
 
   k1 = d, d = log π - log π_ref
@@ -47,7 +47,7 @@ def kl_k1(logprobs: Array, ref_logprobs: Array) -> Array:
   return _log_ratio(logprobs, ref_logprobs)
 
 
-def kl_k2(logprobs: Array, ref_logprobs: Array) -> Array:
+def kl_k2(logprobs: ArrayLike, ref_logprobs: ArrayLike) -> Array:
   """Half the squared log-ratio.
 
   k2 = d² / 2, d = log π - log π_ref
@@ -75,7 +75,7 @@ def kl_k2(logprobs: Array, ref_logprobs: Array) -> Array:
   return 0.5 * _log_ratio(logprobs, ref_logprobs) ** 2
 
 
-def kl_k3(logprobs: Array, ref_logprobs: Array) -> Array:
+def kl_k3(logprobs: ArrayLike, ref_logprobs: ArrayLike) -> Array:
   """The estimate that is unbiased in value, of low variance.
 
   k3 = e^(-d) - 1 + d, d = log π - log π_ref
@@ -109,10 +109,10 @@ def kl_k3(logprobs: Array, ref_logprobs: Array) -> Array:
 
 
 def kl_penalty_loss(
-  logprobs: Array,
-  ref_logprobs: Array,
-  behavior_logprobs: Array,
-  mask: Array,
+  logprobs: ArrayLike,
+  ref_logprobs: ArrayLike,
+  behavior_logprobs: ArrayLike,
+  mask: ArrayLike,
   *,
   estimator: str = "k2",
 ) -> Array:

@@ -5,13 +5,16 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 import numpy as np
 
 from arl_jax.ops import checks, members, segments
 from arl_jax.types import Array
 
 
-def overlong_penalty(lengths: Array, *, max_length: int, buffer: int) -> Array:
+def overlong_penalty(
+  lengths: ArrayLike, *, max_length: int, buffer: int
+) -> Array:
   """Penalty that grows over the last part of the length allowed.
 
   0 up to max - buffer, then (max - buffer - l) / buffer, down to -1
@@ -44,11 +47,11 @@ def overlong_penalty(lengths: Array, *, max_length: int, buffer: int) -> Array:
 
 
 def informative_groups(
-  returns: Array,
-  group_ids: Array,
+  returns: ArrayLike,
+  group_ids: ArrayLike,
   *,
   num_groups: int,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Rows of groups that have something to tell apart.
 
@@ -84,7 +87,7 @@ def informative_groups(
   return group.live & (segments.highest(returns, group) > low)
 
 
-def void_turn_keep_mask(turn_is_void: Array, turn_mask: Array) -> Array:
+def void_turn_keep_mask(turn_is_void: ArrayLike, turn_mask: ArrayLike) -> Array:
   """Rows none of whose turns is void.
 
   A void turn has neither a complete tool call nor a final answer.
@@ -114,7 +117,7 @@ def void_turn_keep_mask(turn_is_void: Array, turn_mask: Array) -> Array:
 
 
 def truncation_keep_mask(
-  truncated: Array, advantages: Array, *, drop: str = "none"
+  truncated: ArrayLike, advantages: ArrayLike, *, drop: str = "none"
 ) -> Array:
   """Rows to learn from, given that a limit and not the task ended some.
 
@@ -152,12 +155,12 @@ def truncation_keep_mask(
 
 
 def top_variance_groups(
-  returns: Array,
-  group_ids: Array,
+  returns: ArrayLike,
+  group_ids: ArrayLike,
   *,
   num_groups: int,
   keep_ratio: float,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Rows of the groups whose returns vary most.
 

@@ -5,6 +5,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks, masking
 from arl_jax.types import Array
@@ -13,7 +14,7 @@ _MODES = ("truncate", "mask", "clamp", "none")
 
 
 def _log_ratio(
-  logprobs: Array, behavior_logprobs: Array, mask: Array
+  logprobs: ArrayLike, behavior_logprobs: ArrayLike, mask: ArrayLike
 ) -> tuple[Array, Array, Array]:
   """Returns log(current / behaviour), the mask, where behaviour is missing.
 
@@ -62,9 +63,9 @@ def _check_bounds(
 
 
 def token_importance_weights(
-  logprobs: Array,
-  behavior_logprobs: Array,
-  mask: Array,
+  logprobs: ArrayLike,
+  behavior_logprobs: ArrayLike,
+  mask: ArrayLike,
   *,
   mode: str = "truncate",
   lower: float | None = None,
@@ -111,9 +112,9 @@ def token_importance_weights(
 
 
 def sequence_importance_weights(
-  logprobs: Array,
-  behavior_logprobs: Array,
-  mask: Array,
+  logprobs: ArrayLike,
+  behavior_logprobs: ArrayLike,
+  mask: ArrayLike,
   *,
   reduce: str = "sum",
   mode: str = "truncate",
@@ -163,9 +164,9 @@ def sequence_importance_weights(
 
 
 def sequence_keep_mask(
-  logprobs: Array,
-  behavior_logprobs: Array,
-  mask: Array,
+  logprobs: ArrayLike,
+  behavior_logprobs: ArrayLike,
+  mask: ArrayLike,
   *,
   metric: str = "geometric_ratio",
   lower: float | None = None,
@@ -215,7 +216,7 @@ def sequence_keep_mask(
   return (score >= low) & (score <= upper) & jnp.any(mask, axis=1)
 
 
-def effective_sample_size(weights: Array, mask: Array) -> Array:
+def effective_sample_size(weights: ArrayLike, mask: ArrayLike) -> Array:
   """Share of the samples that the weights leave effective.
 
   (Σ w)² / (n Σ w²)
@@ -237,9 +238,9 @@ def effective_sample_size(weights: Array, mask: Array) -> Array:
     >>> print(arl.effective_sample_size(weights, jnp.ones(4)))
     0.5
   """
-  weights = jnp.asarray(weights)
+  weights = checks.floats("weights", weights, "any shape", None)
   total = masking.masked_sum(weights, mask)
-  squares = masking.masked_sum(jnp.square(weights.astype(jnp.float32)), mask)
+  squares = masking.masked_sum(weights**2, mask)
   num = masking.masked_sum(jnp.ones(weights.shape), mask)
   scale = num * squares
   return jax.lax.stop_gradient(

@@ -8,6 +8,7 @@ from typing import cast
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks
 from arl_jax.types import Array
@@ -45,10 +46,10 @@ def _shift(values: Array) -> Array:
   return jnp.pad(values, ((0, 0), (1, 0)))
 
 
-def _logits(logits: Array, temperature: float) -> Array:
+def _logits(logits: ArrayLike, temperature: float) -> Array:
   """Checks logits, without a float32 copy of them."""
   checks.positive("temperature", temperature)
-  logits = jnp.asarray(logits)
+  logits = checks.array("logits", logits)
   if logits.ndim != 3 or 0 in logits.shape[1:]:
     raise ValueError(
       f"logits has shape {logits.shape}; expected [B, T, V] with T and V "
@@ -58,7 +59,7 @@ def _logits(logits: Array, temperature: float) -> Array:
 
 
 def token_logprobs(
-  logits: Array, tokens: Array, *, temperature: float = 1.0
+  logits: ArrayLike, tokens: ArrayLike, *, temperature: float = 1.0
 ) -> Array:
   """Log-probability of each token given those before it.
 
@@ -87,7 +88,7 @@ def token_logprobs(
   return _shift(_score(_scale(logits[:, :-1], temperature), tokens[:, 1:]))
 
 
-def token_entropies(logits: Array, *, temperature: float = 1.0) -> Array:
+def token_entropies(logits: ArrayLike, *, temperature: float = 1.0) -> Array:
   """Entropy of the distribution that each token was drawn from.
 
   H_t = -Σ_v p_v log p_v, p the distribution at t - 1
@@ -113,9 +114,9 @@ def token_entropies(logits: Array, *, temperature: float = 1.0) -> Array:
 
 
 def chunked_token_logprobs(
-  hidden: Array,
-  unembedding: Array,
-  tokens: Array,
+  hidden: ArrayLike,
+  unembedding: ArrayLike,
+  tokens: ArrayLike,
   *,
   chunk_size: int,
   temperature: float = 1.0,
@@ -158,7 +159,8 @@ def chunked_token_logprobs(
   chunk_size = checks.count("chunk_size", chunk_size)
   checks.positive("temperature", temperature)
   tokens = checks.ids("tokens", tokens, "[B, T]", (None, None))
-  hidden, unembedding = jnp.asarray(hidden), jnp.asarray(unembedding)
+  hidden = checks.array("hidden", hidden)
+  unembedding = checks.array("unembedding", unembedding)
   num_rows, num_tokens = tokens.shape
   if hidden.ndim != 3 or hidden.shape[:2] != tokens.shape:
     raise ValueError(

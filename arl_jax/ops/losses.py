@@ -2,13 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks, importance, masking, surrogate
 from arl_jax.types import Array
 
 
 def policy_gradient_loss(
-  logprobs: Array, advantages: Array, mask: Array
+  logprobs: ArrayLike, advantages: ArrayLike, mask: ArrayLike
 ) -> Array:
   """The score-function loss, for samples of the current policy.
 
@@ -42,10 +43,10 @@ def policy_gradient_loss(
 
 
 def clipped_surrogate_loss(
-  logprobs: Array,
-  old_logprobs: Array,
-  advantages: Array,
-  mask: Array,
+  logprobs: ArrayLike,
+  old_logprobs: ArrayLike,
+  advantages: ArrayLike,
+  mask: ArrayLike,
   *,
   clip_low: float = 0.2,
   clip_high: float = 0.2,
@@ -97,11 +98,11 @@ def clipped_surrogate_loss(
 
 
 def decoupled_surrogate_loss(
-  logprobs: Array,
-  proximal_logprobs: Array,
-  behavior_logprobs: Array,
-  advantages: Array,
-  mask: Array,
+  logprobs: ArrayLike,
+  proximal_logprobs: ArrayLike,
+  behavior_logprobs: ArrayLike,
+  advantages: ArrayLike,
+  mask: ArrayLike,
   *,
   clip_low: float = 0.2,
   clip_high: float = 0.2,
@@ -162,10 +163,10 @@ def decoupled_surrogate_loss(
 
 
 def cispo_loss(
-  logprobs: Array,
-  old_logprobs: Array,
-  advantages: Array,
-  mask: Array,
+  logprobs: ArrayLike,
+  old_logprobs: ArrayLike,
+  advantages: ArrayLike,
+  mask: ArrayLike,
   *,
   clip_low: float = 1.0,
   clip_high: float = 4.0,
@@ -211,10 +212,10 @@ def cispo_loss(
 
 
 def sapo_loss(
-  logprobs: Array,
-  old_logprobs: Array,
-  advantages: Array,
-  mask: Array,
+  logprobs: ArrayLike,
+  old_logprobs: ArrayLike,
+  advantages: ArrayLike,
+  mask: ArrayLike,
   *,
   tau_positive: float = 1.0,
   tau_negative: float = 1.05,
@@ -259,7 +260,7 @@ def sapo_loss(
   return gate * costs
 
 
-def masked_cross_entropy(logprobs: Array, mask: Array) -> Array:
+def masked_cross_entropy(logprobs: ArrayLike, mask: ArrayLike) -> Array:
   """Supervised loss on the tokens that the mask names.
 
   ℓ = -log π

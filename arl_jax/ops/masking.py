@@ -5,6 +5,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks
 from arl_jax.types import Array
@@ -16,11 +17,10 @@ Axis = int | tuple[int, ...] | None
 LOG_RATIO_LIMIT = 20.0
 
 
-def _inputs(x: Array, mask: Array) -> tuple[Array, Array]:
+def _inputs(x: ArrayLike, mask: ArrayLike) -> tuple[Array, Array]:
   """Returns `x` in float32 with 0 where masked, the mask at its full shape."""
-  x = jnp.asarray(x)
-  x = checks.floats("x", x, "any shape", x.shape)
-  mask = jnp.asarray(mask)
+  x = checks.floats("x", x, "any shape", None)
+  mask = checks.array("mask", mask)
   try:
     mask = jnp.broadcast_to(mask.astype(jnp.bool_), x.shape)
   except ValueError as error:
@@ -31,7 +31,7 @@ def _inputs(x: Array, mask: Array) -> tuple[Array, Array]:
   return jnp.where(mask, x, 0.0), mask
 
 
-def masked_sum(x: Array, mask: Array, axis: Axis = None) -> Array:
+def masked_sum(x: ArrayLike, mask: ArrayLike, axis: Axis = None) -> Array:
   """Sums the entries that count.
 
   Σ m·x
@@ -58,7 +58,7 @@ def masked_sum(x: Array, mask: Array, axis: Axis = None) -> Array:
   return jnp.sum(x, axis=axis)
 
 
-def masked_mean(x: Array, mask: Array, axis: Axis = None) -> Array:
+def masked_mean(x: ArrayLike, mask: ArrayLike, axis: Axis = None) -> Array:
   """Averages the entries that count.
 
   Σ m·x / Σ m
@@ -103,7 +103,7 @@ def _centre(x: Array, mask: Array, axis: Axis) -> Array:
 
 
 def masked_var(
-  x: Array, mask: Array, axis: Axis = None, *, ddof: int = 0
+  x: ArrayLike, mask: ArrayLike, axis: Axis = None, *, ddof: int = 0
 ) -> Array:
   """Variance of the entries that count.
 
@@ -135,7 +135,7 @@ def masked_var(
 
 
 def masked_whiten(
-  x: Array, mask: Array, *, ddof: int = 1, eps: float = 1e-8
+  x: ArrayLike, mask: ArrayLike, *, ddof: int = 1, eps: float = 1e-8
 ) -> Array:
   """Shifts and scales what counts to mean 0 and variance 1.
 

@@ -6,6 +6,7 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks
 from arl_jax.types import Array
@@ -31,14 +32,14 @@ def assign(ids: Array, live: Array, num: int) -> Members:
   return Members(jnp.where(live, ids, num), live, num)
 
 
-def check_row_mask(row_mask: Array | None, num_rows: int) -> Array:
+def check_row_mask(row_mask: ArrayLike | None, num_rows: int) -> Array:
   """Returns the rows that were not rejected; None rejects none."""
   if row_mask is None:
     return jnp.ones(num_rows, bool)
   return checks.mask("row_mask", row_mask, "[B]", (num_rows,))
 
 
-def live_rows(values: Array, live: Array, row_mask: Array | None) -> Array:
+def live_rows(values: Array, live: Array, row_mask: ArrayLike | None) -> Array:
   """Rows that count: accepted, with a live entry, all of them finite.
 
   A row that nobody could score (its return is NaN) is a rejected row: it must
@@ -59,7 +60,7 @@ def live_rows(values: Array, live: Array, row_mask: Array | None) -> Array:
 
 
 def live_turns(
-  name: str, values: Array, turn_mask: Array, row_mask: Array | None
+  name: str, values: ArrayLike, turn_mask: ArrayLike, row_mask: ArrayLike | None
 ) -> tuple[Array, Array]:
   """Checks values per turn; returns them, 0 where masked, and who counts."""
   values = checks.floats(name, values, "[B, K]", (None, None))
@@ -70,7 +71,7 @@ def live_turns(
 
 def from_ids(
   name: str,
-  ids: Array,
+  ids: ArrayLike,
   live: Array,
   *,
   num_name: str,
@@ -88,9 +89,9 @@ def from_ids(
 
 
 def from_returns(
-  returns: Array,
-  group_ids: Array,
-  row_mask: Array | None,
+  returns: ArrayLike,
+  group_ids: ArrayLike,
+  row_mask: ArrayLike | None,
   *,
   num: int,
   name: str = "group",

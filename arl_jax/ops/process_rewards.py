@@ -5,6 +5,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks, masking
 from arl_jax.types import Array
@@ -12,7 +13,9 @@ from arl_jax.types import Array
 _MODES = ("sum", "mean", "min", "prod", "last")
 
 
-def _scores(name: str, scores: Array, turn_mask: Array) -> tuple[Array, Array]:
+def _scores(
+  name: str, scores: ArrayLike, turn_mask: ArrayLike
+) -> tuple[Array, Array]:
   """Checks scores per turn; 0 where masked."""
   scores = checks.floats(name, scores, "[B, K]", (None, None))
   mask = checks.mask("turn_mask", turn_mask, "[B, K]", scores.shape)
@@ -20,7 +23,7 @@ def _scores(name: str, scores: Array, turn_mask: Array) -> tuple[Array, Array]:
 
 
 def aggregate_process_rewards(
-  scores: Array, turn_mask: Array, *, mode: str = "sum"
+  scores: ArrayLike, turn_mask: ArrayLike, *, mode: str = "sum"
 ) -> Array:
   """Reduces the scores of a row's turns to one.
 
@@ -66,7 +69,7 @@ def aggregate_process_rewards(
 
 
 def soft_min_process_rewards(
-  scores: Array, turn_mask: Array, *, temperature: float = 0.1
+  scores: ArrayLike, turn_mask: ArrayLike, *, temperature: float = 0.1
 ) -> Array:
   """Rewards whose sum is close to the lowest score of the row.
 
@@ -105,7 +108,11 @@ def soft_min_process_rewards(
 
 
 def implicit_process_rewards(
-  logprobs: Array, ref_logprobs: Array, mask: Array, *, beta: float = 0.05
+  logprobs: ArrayLike,
+  ref_logprobs: ArrayLike,
+  mask: ArrayLike,
+  *,
+  beta: float = 0.05,
 ) -> Array:
   """Rewards per token that a reward model trained on outcomes implies.
 
@@ -144,7 +151,7 @@ def implicit_process_rewards(
 
 
 def progress_loss(
-  contributions: Array, turn_mask: Array, returns: Array
+  contributions: ArrayLike, turn_mask: ArrayLike, returns: ArrayLike
 ) -> Array:
   """Trains a head whose contributions per turn add up to the return.
 

@@ -5,13 +5,14 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks
 from arl_jax.types import Array
 
 
 def _turn_inputs(
-  turn_rewards: Array, turn_mask: Array, discount: float
+  turn_rewards: ArrayLike, turn_mask: ArrayLike, discount: float
 ) -> tuple[Array, Array]:
   """Checks rewards per turn; 0 where masked."""
   checks.within("discount", discount, 0.0, 1.0)
@@ -37,7 +38,7 @@ def carried_returns(rewards: Array, mask: Array, discount: float) -> Array:
 
 
 def episode_returns(
-  turn_rewards: Array, turn_mask: Array, *, discount: float = 1.0
+  turn_rewards: ArrayLike, turn_mask: ArrayLike, *, discount: float = 1.0
 ) -> Array:
   """Return of each row, seen from its first turn.
 
@@ -67,7 +68,7 @@ def episode_returns(
 
 
 def turn_returns(
-  turn_rewards: Array, turn_mask: Array, *, discount: float = 1.0
+  turn_rewards: ArrayLike, turn_mask: ArrayLike, *, discount: float = 1.0
 ) -> Array:
   """Return of each turn: what came from it on.
 
@@ -96,7 +97,7 @@ def turn_returns(
 
 
 def outcome_to_turns(
-  outcomes: Array, turn_mask: Array, *, discount: float = 1.0
+  outcomes: ArrayLike, turn_mask: ArrayLike, *, discount: float = 1.0
 ) -> Array:
   """Spreads one outcome over the turns that led to it.
 
@@ -133,7 +134,7 @@ def outcome_to_turns(
 
 
 def token_returns(
-  token_rewards: Array, action_mask: Array, *, discount: float = 1.0
+  token_rewards: ArrayLike, action_mask: ArrayLike, *, discount: float = 1.0
 ) -> Array:
   """Return of each action token, carried across observations.
 

@@ -2,16 +2,17 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks, masking, surrogate, turns
 from arl_jax.types import Array
 
 
 def gspo_loss(
-  logprobs: Array,
-  old_logprobs: Array,
-  advantages: Array,
-  mask: Array,
+  logprobs: ArrayLike,
+  old_logprobs: ArrayLike,
+  advantages: ArrayLike,
+  mask: ArrayLike,
   *,
   clip_low: float = 3e-4,
   clip_high: float = 4e-4,
@@ -58,11 +59,11 @@ def gspo_loss(
 
 
 def turn_surrogate_loss(
-  logprobs: Array,
-  old_logprobs: Array,
-  advantages: Array,
-  mask: Array,
-  turn_ids: Array,
+  logprobs: ArrayLike,
+  old_logprobs: ArrayLike,
+  advantages: ArrayLike,
+  mask: ArrayLike,
+  turn_ids: ArrayLike,
   *,
   num_turns: int,
   clip_low: float = 0.2,
@@ -112,10 +113,10 @@ def turn_surrogate_loss(
 
 
 def mirror_descent_loss(
-  logprobs: Array,
-  old_logprobs: Array,
-  advantages: Array,
-  mask: Array,
+  logprobs: ArrayLike,
+  old_logprobs: ArrayLike,
+  advantages: ArrayLike,
+  mask: ArrayLike,
   *,
   tau: float,
 ) -> Array:

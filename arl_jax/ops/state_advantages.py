@@ -5,6 +5,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks, members, segments
 from arl_jax.ops import returns as returns_ops
@@ -14,12 +15,12 @@ _SCALES = ("std", "none")
 
 
 def step_baseline_advantages(
-  returns: Array,
-  state_ids: Array,
-  turn_mask: Array,
+  returns: ArrayLike,
+  state_ids: ArrayLike,
+  turn_mask: ArrayLike,
   *,
   num_states: int,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Distance of each turn's return from the mean over its state.
 
@@ -66,10 +67,10 @@ def step_baseline_advantages(
 
 
 def gigpo_advantages(
-  turn_rewards: Array,
-  state_ids: Array,
-  group_ids: Array,
-  turn_mask: Array,
+  turn_rewards: ArrayLike,
+  state_ids: ArrayLike,
+  group_ids: ArrayLike,
+  turn_mask: ArrayLike,
   *,
   num_groups: int,
   num_states: int,
@@ -77,7 +78,7 @@ def gigpo_advantages(
   step_weight: float = 1.0,
   scale: str = "std",
   eps: float = 1e-6,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Episode term over the group plus step term over shared states.
 
@@ -157,15 +158,15 @@ def gigpo_advantages(
 
 
 def hgpo_advantages(
-  returns: Array,
-  context_ids: Array,
-  turn_mask: Array,
+  returns: ArrayLike,
+  context_ids: ArrayLike,
+  turn_mask: ArrayLike,
   *,
   num_contexts: int,
   alpha: float = 1.0,
   scale: str = "none",
   eps: float = 1e-6,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Baselines over ever longer shared histories, averaged.
 
@@ -235,12 +236,12 @@ def hgpo_advantages(
 
 
 def salt_advantages(
-  advantages: Array,
-  edge_ids: Array,
-  turn_mask: Array,
+  advantages: ArrayLike,
+  edge_ids: ArrayLike,
+  turn_mask: ArrayLike,
   *,
   num_edges: int,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Averages the advantage over the episodes that take the same step.
 

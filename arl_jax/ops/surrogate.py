@@ -5,19 +5,20 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks
 from arl_jax.types import Array
 
 
-def masked(name: str, x: Array, mask: Array) -> Array:
+def masked(name: str, x: ArrayLike, mask: Array) -> Array:
   """Checks a `[B, T]` array; 0 where masked."""
   return jnp.where(mask, checks.floats(name, x, "[B, T]", mask.shape), 0.0)
 
 
-def costs(advantages: Array, mask: Array) -> Array:
+def costs(advantages: ArrayLike, mask: Array) -> Array:
   """Spreads `[B]`, `[B, 1]` or `[B, T]` advantages over tokens, negated."""
-  advantages = jnp.asarray(advantages)
+  advantages = checks.array("advantages", advantages)
   num_rows, num_tokens = mask.shape
   allowed = ((num_rows,), (num_rows, 1), (num_rows, num_tokens))
   if advantages.shape not in allowed:
@@ -31,13 +32,13 @@ def costs(advantages: Array, mask: Array) -> Array:
   return jax.lax.stop_gradient(costs)
 
 
-def check_mask(mask: Array) -> Array:
+def check_mask(mask: ArrayLike) -> Array:
   """Checks the mask that every loss takes."""
   return checks.mask("mask", mask, "[B, T]", (None, None))
 
 
 def log_ratio(
-  logprobs: Array, old_logprobs: Array, mask: Array, *, old: str
+  logprobs: ArrayLike, old_logprobs: ArrayLike, mask: Array, *, old: str
 ) -> Array:
   """The log-ratio of π to π_old, 0 where masked; π has the gradient."""
   new = masked("logprobs", logprobs, mask)

@@ -6,6 +6,7 @@
 import math
 
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 import numpy as np
 import numpy.typing as npt
 
@@ -14,7 +15,7 @@ from arl_jax.types import Array
 
 
 def team_average_rewards(
-  turn_rewards: Array, turn_mask: Array, *, num_agents: int
+  turn_rewards: ArrayLike, turn_mask: ArrayLike, *, num_agents: int
 ) -> Array:
   """Gives every agent an equal share of what the team earned.
 
@@ -45,7 +46,7 @@ def team_average_rewards(
   return jnp.broadcast_to(share[:, None], (share.size, num_agents))
 
 
-def weighted_team_rewards(team_rewards: Array, weights: Array) -> Array:
+def weighted_team_rewards(team_rewards: ArrayLike, weights: ArrayLike) -> Array:
   """Divides the reward of the team by the weight of each agent.
 
   r_a = R w_a / Σ w
@@ -91,7 +92,7 @@ def _shapley_matrix(num_agents: int) -> npt.NDArray[np.float64]:
   return matrix
 
 
-def shapley_values(coalition_values: Array, *, num_agents: int) -> Array:
+def shapley_values(coalition_values: ArrayLike, *, num_agents: int) -> Array:
   """Credit of each agent, averaged over all orders of joining.
 
   φ_a = Σ_{S ∌ a} |S|! (A - |S| - 1)! / A! · (v(S ∪ a) - v(S))
@@ -127,7 +128,7 @@ def shapley_values(coalition_values: Array, *, num_agents: int) -> Array:
 
 
 def critical_steps(
-  main_steps: Array, sub_steps: Array, stage_mask: Array
+  main_steps: ArrayLike, sub_steps: ArrayLike, stage_mask: ArrayLike
 ) -> Array:
   """Length of the longest chain of steps when sub-agents run in parallel.
 
@@ -161,9 +162,9 @@ def critical_steps(
 
 
 def parallel_agent_rewards(
-  parallel: Array,
-  finished: Array,
-  outcome: Array,
+  parallel: ArrayLike,
+  finished: ArrayLike,
+  outcome: ArrayLike,
   *,
   parallel_weight: float,
   finish_weight: float,

@@ -1,6 +1,7 @@
 """Advantages of single tokens, whitened over the batch."""
 
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks, masking, members, segments
 from arl_jax.ops import returns as returns_ops
@@ -8,11 +9,11 @@ from arl_jax.types import Array
 
 
 def reinforce_plus_plus_advantages(
-  token_rewards: Array,
-  action_mask: Array,
+  token_rewards: ArrayLike,
+  action_mask: ArrayLike,
   *,
   discount: float = 1.0,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Token returns, whitened over all action tokens of the batch.
 
@@ -55,12 +56,12 @@ def reinforce_plus_plus_advantages(
 
 
 def reinforce_plus_plus_baseline_advantages(
-  returns: Array,
-  group_ids: Array,
-  action_mask: Array,
+  returns: ArrayLike,
+  group_ids: ArrayLike,
+  action_mask: ArrayLike,
   *,
   num_groups: int,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Centred returns on every token, whitened over the batch.
 

@@ -5,6 +5,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks, members, segments
 from arl_jax.ops import returns as returns_ops
@@ -12,7 +13,7 @@ from arl_jax.types import Array
 
 
 def _rows(
-  outcomes: Array, mask: Array, row_mask: Array | None
+  outcomes: ArrayLike, mask: Array, row_mask: ArrayLike | None
 ) -> tuple[Array, Array]:
   """Checks outcomes per row; returns them and the turns of scored rows."""
   outcomes = checks.floats("outcomes", outcomes, "[B]", mask.shape[:1])
@@ -22,15 +23,15 @@ def _rows(
 
 
 def mt_grpo_advantages(
-  turn_rewards: Array,
-  outcomes: Array,
-  group_ids: Array,
-  turn_mask: Array,
+  turn_rewards: ArrayLike,
+  outcomes: ArrayLike,
+  group_ids: ArrayLike,
+  turn_mask: ArrayLike,
   *,
   num_groups: int,
   turn_weight: float = 1.0,
   eps: float = 1e-4,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Outcome term on every turn plus a term for that turn's own reward.
 
@@ -99,15 +100,15 @@ def mt_grpo_advantages(
 
 
 def igpo_advantages(
-  answer_logprobs: Array,
-  outcomes: Array,
-  group_ids: Array,
-  turn_mask: Array,
+  answer_logprobs: ArrayLike,
+  outcomes: ArrayLike,
+  group_ids: ArrayLike,
+  turn_mask: ArrayLike,
   *,
   num_groups: int,
   discount: float = 1.0,
   eps: float = 1e-6,
-  row_mask: Array | None = None,
+  row_mask: ArrayLike | None = None,
 ) -> Array:
   """Rewards each turn by what it taught the policy about the answer.
 
@@ -180,9 +181,9 @@ def igpo_advantages(
 
 
 def state_value_advantages(
-  values: Array,
-  turn_rewards: Array,
-  turn_mask: Array,
+  values: ArrayLike,
+  turn_rewards: ArrayLike,
+  turn_mask: ArrayLike,
   *,
   discount: float = 1.0,
 ) -> Array:

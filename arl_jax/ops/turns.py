@@ -5,17 +5,20 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from arl_jax.ops import checks
 from arl_jax.types import Array
 
 
-def _turn_ids(turn_ids: Array, shape: tuple[int | None, ...]) -> Array:
+def _turn_ids(turn_ids: ArrayLike, shape: tuple[int | None, ...]) -> Array:
   """Checks the layout of turn ids."""
   return checks.ids("turn_ids", turn_ids, "[B, T]", shape)
 
 
-def sum_over_turns(values: Array, turn_ids: Array, *, num_turns: int) -> Array:
+def sum_over_turns(
+  values: ArrayLike, turn_ids: ArrayLike, *, num_turns: int
+) -> Array:
   """Sums the tokens of each turn.
 
   S_k = Σ_{t: turn(t) = k} x_t
@@ -60,7 +63,9 @@ def sum_over_turns(values: Array, turn_ids: Array, *, num_turns: int) -> Array:
   return jax.vmap(sum_row)(jnp.where(live, values, 0.0), buckets)[:, :-1]
 
 
-def mean_over_turns(values: Array, turn_ids: Array, *, num_turns: int) -> Array:
+def mean_over_turns(
+  values: ArrayLike, turn_ids: ArrayLike, *, num_turns: int
+) -> Array:
   """Averages the tokens of each turn.
 
   M_k = Σ_{t: turn(t) = k} x_t / |{t: turn(t) = k}|
@@ -90,7 +95,7 @@ def mean_over_turns(values: Array, turn_ids: Array, *, num_turns: int) -> Array:
   return totals / jnp.maximum(sizes, 1.0)
 
 
-def broadcast_turns(values: Array, turn_ids: Array) -> Array:
+def broadcast_turns(values: ArrayLike, turn_ids: ArrayLike) -> Array:
   """Gives every token the value of its turn.
 
   y_t = x_{turn(t)}
@@ -130,7 +135,7 @@ def broadcast_turns(values: Array, turn_ids: Array) -> Array:
   return jnp.where(live, spread, 0.0)
 
 
-def turn_end_mask(turn_ids: Array) -> Array:
+def turn_end_mask(turn_ids: ArrayLike) -> Array:
   """Marks the last action token of each turn.
 
   e_t = 1 iff turn(t) ≥ 0 and the next action token is of another turn

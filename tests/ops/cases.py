@@ -90,15 +90,11 @@ CASES = [
   _case("episode_returns", "turn_rewards:BK turn_mask:BK", "B", discount=0.9),
   _case("turn_returns", "turn_rewards:BK turn_mask:BK", "BK", discount=0.9),
   _case("outcome_to_turns", "outcomes:B turn_mask:BK", "BK", discount=0.9),
-  _case(
-    "token_returns", "token_rewards:BT action_mask:BT", "BT", discount=0.9
-  ),
+  _case("token_returns", "token_rewards:BT action_mask:BT", "BT", discount=0.9),
   _case(
     "group_relative_advantages", _GROUP, "B", rows=True, num_groups=NUM_IDS
   ),
-  _case(
-    "leave_one_out_advantages", _GROUP, "B", rows=True, num_groups=NUM_IDS
-  ),
+  _case("leave_one_out_advantages", _GROUP, "B", rows=True, num_groups=NUM_IDS),
   _case(
     "length_weighted_advantages",
     "returns:B lengths:B group_ids:B",
@@ -224,9 +220,7 @@ CASES = [
     "team_average_rewards", "turn_rewards:BK turn_mask:BK", "BA", num_agents=2
   ),
   _case("weighted_team_rewards", "all_rewards:B weights:BA", "BA"),
-  _case(
-    "critical_steps", "main_steps:BS sub_steps:BSA stage_mask:BS", "B"
-  ),
+  _case("critical_steps", "main_steps:BS sub_steps:BSA stage_mask:BS", "B"),
   _case(
     "parallel_agent_rewards",
     "all_parallel:B all_finished:B all_outcomes:B",
@@ -321,9 +315,7 @@ CASES += [
   for mode in ("truncate", "mask", "clamp", "none")
 ]
 CASES += [
-  _case(
-    "sequence_importance_weights", _PAIR, "B", label=f"_{how}", reduce=how
-  )
+  _case("sequence_importance_weights", _PAIR, "B", label=f"_{how}", reduce=how)
   for how in ("sum", "mean")
 ]
 CASES += [
@@ -407,8 +399,11 @@ def live_places(
   places = {}
   for name, layout in layouts.items():
     live = np.ones(tuple(SIZES[axis] for axis in layout), bool)
-    if name in _MASKS or (name == "turn_ids" and "action_mask" not in layouts
-                          and "mask" not in layouts):
+    if name in _MASKS or (
+      name == "turn_ids"
+      and "action_mask" not in layouts
+      and "mask" not in layouts
+    ):
       places[name] = live
       continue
     if layout == "BP":

@@ -82,7 +82,5 @@ def test_top_variance_ties_do_not_depend_on_row_order():
   values = rng.random(5).astype(np.float32)
   returns = np.concatenate([rng.permutation(values) for _ in range(6)])
   groups = np.repeat(np.arange(6), 5)
-  keep = arl.top_variance_groups(
-    returns, groups, num_groups=6, keep_ratio=0.5
-  )
+  keep = arl.top_variance_groups(returns, groups, num_groups=6, keep_ratio=0.5)
   np.testing.assert_array_equal(keep, groups < 3)

@@ -1,3 +1,5 @@
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
@@ -18,8 +20,9 @@ def test_dense_ids_are_equal_where_keys_are(keys):
 
 
 def test_an_unhashable_key_is_named():
+  keys: Any = ["a", []]
   with pytest.raises(ValueError, match=r"keys\[1\] is a list"):
-    arl.dense_ids(["a", []])
+    arl.dense_ids(keys)
 
 
 @pytest.mark.parametrize("history", [1, 2])

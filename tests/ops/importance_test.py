@@ -44,7 +44,9 @@ def test_sequence_weights_golden(reduce, mode, lower, key):
     *arguments, reduce=reduce, mode=mode, lower=lower, upper=2.0
   )
   expected = np.array(outputs[key])
-  golden.assert_close(weights, expected if expected.ndim == 1 else expected[:, 0])
+  golden.assert_close(
+    weights, expected if expected.ndim == 1 else expected[:, 0]
+  )
 
 
 def test_keep_masks_golden():
@@ -96,7 +98,11 @@ def test_clamp_bounds_both_sides():
 
 
 def test_weights_carry_no_gradient():
-  new, old, mask = jnp.full((1, 2), -1.0), jnp.full((1, 2), -1.2), jnp.ones((1, 2))
+  new, old, mask = (
+    jnp.full((1, 2), -1.0),
+    jnp.full((1, 2), -1.2),
+    jnp.ones((1, 2)),
+  )
   for function in (
     arl.token_importance_weights,
     arl.sequence_importance_weights,

@@ -94,9 +94,7 @@ def test_the_table_holds_every_public_function():
 
 
 @every_case
-@pytest.mark.parametrize(
-  "poison", [np.nan, np.inf, -np.inf, 3e38], ids=str
-)
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 3e38], ids=str)
 def test_values_at_masked_places_never_matter(case: Case, poison: float):
   given = cases.arrays(case)
   places = cases.live_places(case, given)
@@ -145,8 +143,7 @@ def test_row_order_never_matters(case: Case):
   straight, _ = _run(case, given)
   actual, _ = _run(case, shuffled)
   expected = [
-    shuffle(out, layout)
-    for out, layout in zip(straight, case.out, strict=True)
+    shuffle(out, layout) for out, layout in zip(straight, case.out, strict=True)
   ]
   _assert_equal(actual, expected, case)
 
@@ -230,7 +227,9 @@ def test_extreme_values_are_finite(case: Case):
 @every_case
 def test_jit_equals_eager(case: Case):
   given = cases.arrays(case)
-  _assert_equal([np.asarray(x) for x in case(given)], _run(case, given)[0], case)
+  _assert_equal(
+    [np.asarray(x) for x in case(given)], _run(case, given)[0], case
+  )
 
 
 @every_case

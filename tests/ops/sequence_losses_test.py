@@ -9,7 +9,10 @@ from tests.ops import golden
 def _gspo(logprobs, inputs, **clips: float):
   mask = jnp.array(inputs["mask"])
   loss = arl.gspo_loss(
-    logprobs, jnp.array(inputs["old_logp"]), jnp.array(inputs["adv"]), mask,
+    logprobs,
+    jnp.array(inputs["old_logp"]),
+    jnp.array(inputs["adv"]),
+    mask,
     **clips,
   )
   return arl.aggregate(loss, mask, mode="sequence_mean")

@@ -125,6 +125,5 @@ def test_salt_without_shared_edges_changes_nothing():
   actual = arl.salt_advantages(
     advantages, jnp.array([[0, 1], [2, -1]]), jnp.ones((2, 2)), num_edges=3
   )
-  np.testing.assert_array_equal(
-    actual, np.float32([[0.3, 0.3], [-0.7, -0.7]])
-  )
+  expected = np.array([[0.3, 0.3], [-0.7, -0.7]], np.float32)
+  np.testing.assert_array_equal(actual, expected)

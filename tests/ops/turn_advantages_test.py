@@ -55,9 +55,12 @@ def test_igpo_golden():
 def test_igpo_discounts_after_the_z_score():
   beliefs = np.array([[-3.0, -2.0, 0.0], [-3.0, -3.2, 0.0]])
   outcomes, mask = np.array([1.0, 0.0]), np.ones((2, 2))
-  call = lambda discount: arl.igpo_advantages(
-    beliefs, outcomes, [0, 0], mask, num_groups=1, discount=discount
-  )
+
+  def call(discount):
+    return arl.igpo_advantages(
+      beliefs, outcomes, np.zeros(2, int), mask, num_groups=1, discount=discount
+    )
+
   scores = np.asarray(call(0.0))
   expected = np.stack([scores[:, 0] + 0.5 * scores[:, 1], scores[:, 1]], 1)
   golden.assert_close(call(0.5), expected)

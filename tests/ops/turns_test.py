@@ -2,8 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arl_jax as arl
-from tests.ops import cases
-from tests.ops import golden
+from tests.ops import cases, golden
 
 
 def test_passage_between_tokens_and_turns_equals_a_loop():
