@@ -47,6 +47,16 @@ def test_group_relative_equals_a_loop(seed: int, scale: str):
   golden.assert_close(actual, expected)
 
 
+@pytest.mark.parametrize(("value", "size"), [(0.1, 3), (0.7, 7), (-1e6, 11)])
+def test_equal_returns_give_exact_zeros(value: float, size: int):
+  for function in (
+    arl.group_relative_advantages,
+    arl.leave_one_out_advantages,
+  ):
+    actual = function(np.full(size, value), np.zeros(size, int), num_groups=1)
+    np.testing.assert_array_equal(actual, np.zeros(size))
+
+
 def test_a_large_offset_costs_no_precision():
   returns = jnp.array([1.0, 0.0, 0.0, 1.0])
   groups = jnp.zeros(4, int)

@@ -68,13 +68,16 @@ def test_top_variance_golden():
   )
 
 
-def test_top_variance_keeps_a_tenth_of_thirty_groups():
-  returns = np.tile([0.0, 1.0], 30)
+def test_top_variance_rounds_before_the_ceiling():
+  assert 0.28 * 25 > 7  # in binary
   keep = arl.top_variance_groups(
-    returns, np.repeat(np.arange(30), 2), num_groups=30, keep_ratio=0.1
+    np.tile([0.0, 1.0], 25),
+    np.repeat(np.arange(25), 2),
+    num_groups=25,
+    keep_ratio=0.28,
   )
   # All tie, so that the lowest ids stay.
-  np.testing.assert_array_equal(np.flatnonzero(keep), np.arange(6))
+  np.testing.assert_array_equal(np.flatnonzero(keep), np.arange(14))
 
 
 def test_top_variance_ties_do_not_depend_on_row_order():

@@ -67,6 +67,17 @@ def test_igpo_discounts_after_the_z_score():
   golden.assert_close(scores.mean(), 0.0)
 
 
+def test_igpo_of_a_single_row_is_zero():
+  actual = arl.igpo_advantages(
+    np.array([[-3.0, -1.0, 0.0]]),
+    np.array([1.0]),
+    np.array([0]),
+    np.ones((1, 2)),
+    num_groups=1,
+  )
+  np.testing.assert_array_equal(actual, np.zeros((1, 2)))
+
+
 def test_state_values_golden():
   inputs, outputs = golden.load("vineppo")
   values = np.array([[*outputs["values"], 0.0]])
