@@ -1,5 +1,6 @@
 """The parts of a run, assembled from its settings."""
 
+from collections.abc import Sequence
 from concurrent import futures
 import dataclasses
 import functools
@@ -141,12 +142,18 @@ class RunParts:
     )
 
 
-def assemble(settings: Settings, workdir: pathlib.Path) -> RunParts:
+def assemble(
+  settings: Settings,
+  workdir: pathlib.Path,
+  *,
+  devices: Sequence[jax.Device] | None = None,
+) -> RunParts:
   """Builds everything that needs no checkpoint.
 
   Args:
     settings: of the run.
     workdir: holds the tokenizer of a small policy.
+    devices: those to use; all that JAX sees by default.
   """
   suite = SUITES[settings.environment.name](settings.environment)
 
@@ -166,7 +173,7 @@ def assemble(settings: Settings, workdir: pathlib.Path) -> RunParts:
     seed=settings.seed,
     folder=workdir / "tokenizer",
   )
-  mesh = sharding.make_mesh(settings.mesh)
+  mesh = sharding.make_mesh(settings.mesh, devices)
   return RunParts(
     settings=settings,
     suite=suite,

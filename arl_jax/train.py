@@ -1,11 +1,13 @@
 """Trains an agent: sample groups, learn from them, publish, repeat."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 import contextlib
 import functools
 import pathlib
 from typing import Any
+
+import jax
 
 from arl_jax import config as config_lib
 from arl_jax import config_rules
@@ -34,12 +36,18 @@ from arl_jax.warmup import run_warmup
 _HELDOUT_SEED = 0
 
 
-def train(config: config_lib.Section, workdir: str) -> dict[str, float]:
+def train(
+  config: config_lib.Section,
+  workdir: str,
+  *,
+  devices: Sequence[jax.Device] | None = None,
+) -> dict[str, float]:
   """Trains, or goes on with the run that `workdir` holds.
 
   Args:
     config: the whole configuration.
     workdir: folder for all that the run writes.
+    devices: those to use; all that JAX sees by default.
 
   Returns:
     The metrics of the last evaluation.
@@ -51,7 +59,7 @@ def train(config: config_lib.Section, workdir: str) -> dict[str, float]:
   config_rules.check(settings)
   workdir_lib.check_workdir(config, workdir, create=True)
   folder = pathlib.Path(workdir)
-  parts = assemble(settings, folder)
+  parts = assemble(settings, folder, devices=devices)
   with CheckpointStore(
     str(folder / "checkpoints"), keep=settings.checkpoint.keep
   ) as store:
@@ -59,9 +67,17 @@ def train(config: config_lib.Section, workdir: str) -> dict[str, float]:
 
 
 async def evaluate_checkpoint(
-  config: config_lib.Section, workdir: str
+  config: config_lib.Section,
+  workdir: str,
+  *,
+  devices: Sequence[jax.Device] | None = None,
 ) -> Evaluation:
   """Evaluates the newest checkpoint of a run on held-out tasks.
+
+  Args:
+    config: the run's configuration.
+    workdir: the run's folder.
+    devices: those to use; all that JAX sees by default.
 
   Raises:
     ValueError: if there is no checkpoint, or it is not of this configuration.
@@ -72,7 +88,7 @@ async def evaluate_checkpoint(
   with CheckpointStore(str(folder / "checkpoints"), create=False) as store:
     store.read_extras(None)  # a missing checkpoint fails before any compile
     workdir_lib.check_workdir(config, workdir)
-    parts = assemble(settings, folder)
+    parts = assemble(settings, folder, devices=devices)
     state, extras = store.restore(None, parts.abstract_state())
     engine = parts.engine(state.params, version=extras["version"])
     async with engine:

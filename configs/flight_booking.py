@@ -42,6 +42,8 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   policy.dtype = "auto"
   # What the backward pass recomputes: none, dots or full.
   policy.remat = "none"
+  # Lowest layers that are not trained, which saves their backward pass.
+  policy.num_frozen_layers = 0
   # Layers per iteration of the scan over layers.
   policy.scan_unroll = 1
   # The shape of a small policy; loaded ones bring their own.
@@ -69,6 +71,11 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   environment.moves = True
   # Whether the tools' JSON schemas are part of the prompt.
   environment.show_tools = False
+  # Whether lists of flights show departure times.
+  environment.show_times = True
+  # Text of a system message; None for none of our own, empty keeps a chat
+  # template from putting in its own.
+  environment.system_prompt = config_dict.placeholder(str)
   # Tasks of one epoch.
   environment.num_train_tasks = 4096
   # JSON lines to train on instead; empty generates the tasks.
@@ -128,7 +135,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # Limits of one episode.
   rollout.max_turns = 12
   rollout.max_tokens_per_turn = 40
-  rollout.max_length = 208
+  rollout.max_length = 224
   # sync: sample, then learn. async: both at once, on weights that are at most
   # max_staleness updates old.
   rollout.mode = "sync"
@@ -147,10 +154,10 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   engine.chunk_size = 8
   # Shapes that are compiled: rows that decode; rows and new tokens of a
   # prefill; cells that attention looks at. Empty is the largest alone.
-  engine.decode_rows = ()
+  engine.decode_rows = (32,)
   engine.prefill_rows = (32, 128)
-  engine.prefill_lengths = (16, 64)
-  engine.kv_lengths = ()
+  engine.prefill_lengths = (16, 48)
+  engine.kv_lengths = (112,)
   # When weights arrive: refresh prefills again, keep goes on with old keys.
   engine.on_new_weights = "refresh"
 
@@ -215,7 +222,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # --------------------------------------------------------------- learner
   config.learner = learner = config_dict.ConfigDict()
   # Each step is one rollout of all groups.
-  learner.num_steps = 20
+  learner.num_steps = 30
   # Most optimizer updates per step, each on a share of the episodes, and the
   # fewest rows that make an update of their own.
   learner.minibatches_per_step = 4
@@ -223,7 +230,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # Rows per gradient call; memory, not results, depends on it.
   learner.micro_batch_rows = 32
   # Padded lengths; each compiles once. rollout.max_length is always one.
-  learner.length_buckets = (96, 160)
+  learner.length_buckets = (112, 160)
   # Leave groups out whose episodes all have the same return.
   learner.drop_zero_variance = True
   # Steps after which the reference becomes the current policy; 0 is never.
