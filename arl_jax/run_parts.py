@@ -146,7 +146,7 @@ def assemble(
   settings: Settings,
   workdir: pathlib.Path,
   *,
-  devices: Sequence[jax.Device] | None = None,
+  devices: Sequence[Any] | None = None,
 ) -> RunParts:
   """Builds everything that needs no checkpoint.
 

@@ -7,8 +7,6 @@ import functools
 import pathlib
 from typing import Any
 
-import jax
-
 from arl_jax import config as config_lib
 from arl_jax import config_rules
 from arl_jax import workdir as workdir_lib
@@ -40,7 +38,7 @@ def train(
   config: config_lib.Section,
   workdir: str,
   *,
-  devices: Sequence[jax.Device] | None = None,
+  devices: Sequence[Any] | None = None,
 ) -> dict[str, float]:
   """Trains, or goes on with the run that `workdir` holds.
 
@@ -70,7 +68,7 @@ async def evaluate_checkpoint(
   config: config_lib.Section,
   workdir: str,
   *,
-  devices: Sequence[jax.Device] | None = None,
+  devices: Sequence[Any] | None = None,
 ) -> Evaluation:
   """Evaluates the newest checkpoint of a run on held-out tasks.
 

@@ -1,9 +1,9 @@
 """Whole runs at toy size: resume, devices, modes, and broken folders."""
 
 import asyncio
-import importlib.util
 import json
 import pathlib
+import runpy
 
 import jax
 import numpy as np
@@ -12,7 +12,6 @@ import pytest
 from arl_jax import config as config_lib
 from arl_jax import train as train_lib
 from arl_jax.evaluate import Evaluation
-from arl_jax.learner import sharding
 from arl_jax.learner.checkpoint import CheckpointStore
 from arl_jax.metrics import read_metrics
 from arl_jax.run_parts import assemble
@@ -22,10 +21,7 @@ _CONFIG = pathlib.Path(__file__).parents[1] / "configs" / "flight_booking.py"
 
 
 def make_config(**changes):
-  spec = importlib.util.spec_from_file_location("flight_booking", _CONFIG)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  config = module.get_config("runlocal")
+  config = runpy.run_path(str(_CONFIG))["get_config"]("runlocal")
   # A toy policy never books; its turns and errors differ, so it can learn.
   weights = {"success": 1.0, "turns": -0.01, "tool_errors": -0.1}
   changes = {"environment__reward_weights": weights} | changes

@@ -1,6 +1,7 @@
 """The engine against whole-row forward passes of the same weights."""
 
 import asyncio
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -259,6 +260,11 @@ def test_new_weights_between_chunks(params, mode):
 def test_no_compile_after_the_first_shapes(params):
   from arl_jax.models import decode
 
+  jitted: tuple[Any, ...] = (decode.decode_chunk, decode.prefill_extend)
+
+  def sizes():
+    return [function._cache_size() for function in jitted]
+
   async def body(engine):
     async def turns(base):
       for turn in range(2):
@@ -275,17 +281,10 @@ def test_no_compile_after_the_first_shapes(params):
         )
 
     await turns(0)
-    before = (
-      decode.decode_chunk._cache_size(),
-      decode.prefill_extend._cache_size(),
-    )
+    before = sizes()
     await turns(50)
     await turns(80)
-    after = (
-      decode.decode_chunk._cache_size(),
-      decode.prefill_extend._cache_size(),
-    )
-    return before, after
+    return before, sizes()
 
   before, after = with_engine(params, body)
   assert before == after

@@ -12,7 +12,7 @@ from arl_jax.envs.flight_tools import TOOL_PARAMETERS
 from arl_jax.envs.flight_world import Fare, Flight, MarketEvent, World
 from arl_jax.envs.inline import run_inline
 from arl_jax.episode import Task, ToolCall
-from arl_jax.text.tool_calls import render_tool_call
+from arl_jax.text.tool_calls import Style, render_tool_call
 
 
 def make_flight(number, time, price, *, seats=2, date="May 12"):
@@ -63,7 +63,7 @@ def move(turn, number, *, price, seats=2, cabin="economy"):
   return MarketEvent(turn=turn, number=number, cabin=cabin, fare=new)
 
 
-def call(name, *values, style="hermes"):
+def call(name, *values, style: Style = "hermes"):
   arguments = dict(zip(TOOL_PARAMETERS[name], values, strict=False))
   return render_tool_call(
     ToolCall(name=name, arguments=arguments),

@@ -1,6 +1,7 @@
 """Golden judgments on hand-made worlds."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,14 @@ def book(number, *, turn=0, passenger="Ana Silva", cabin="economy"):
   )
 
 
-def reason(bookings, *, answer="Order ok", last_turn=9, world=WORLD, **changes):
+def reason(
+  bookings,
+  *,
+  answer: str | None = "Order ok",
+  last_turn=9,
+  world=WORLD,
+  **changes,
+):
   request = dataclasses.replace(REQUEST, **changes)
   verdict = judge(world, request, bookings, answer=answer, last_turn=last_turn)
   assert verdict.success == (verdict.reason in ("booked", "rightly_refused"))
@@ -137,7 +145,7 @@ def test_equal_bests_are_all_right():
 
 
 def test_nothing_fits():
-  nothing = {"kind": "before", "before": "06:10"}
+  nothing: dict[str, Any] = {"kind": "before", "before": "06:10"}
   assert reason([], answer="No flight fits.", **nothing) == "rightly_refused"
   assert reason([], answer="Booked.", **nothing) == "did_not_say_so"
   assert reason([], answer=None, **nothing) == "no_answer"

@@ -1,6 +1,7 @@
 """The transformer: padding, packing, recomputation and gradients."""
 
 import dataclasses
+from typing import Any
 
 import chex
 import jax
@@ -20,10 +21,10 @@ CONFIG = transformer.ModelConfig(
   mlp_dim=24,
 )
 
-_forward = jax.jit(transformer.forward, static_argnames="config")
+_forward: Any = jax.jit(transformer.forward, static_argnames="config")
 
 
-def rows(seed, num_rows, length):
+def rows(seed, num_rows, length) -> tuple[Any, Any, Any]:
   tokens = np.random.default_rng(seed).integers(0, 37, (num_rows, length))
   positions = np.broadcast_to(np.arange(length), tokens.shape)
   return tokens.astype(np.int32), positions, np.ones_like(tokens)
