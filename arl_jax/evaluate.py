@@ -8,10 +8,11 @@ import pathlib
 
 import numpy as np
 
-from arl_jax import command_line, statistics
+from arl_jax import command_line
 from arl_jax.actors.pool import Actor, run_tasks
 from arl_jax.episode import Episode, Task
-from arl_jax.episode_metrics import episode_metrics
+from arl_jax.reporting import statistics
+from arl_jax.reporting.episode_metrics import episode_metrics
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

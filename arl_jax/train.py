@@ -8,27 +8,27 @@ import pathlib
 from typing import Any
 
 from arl_jax import config as config_lib
-from arl_jax import config_rules
-from arl_jax import workdir as workdir_lib
 from arl_jax.actors import seeds
 from arl_jax.actors.produce import produce_groups
 from arl_jax.actors.queue import GroupQueue
 from arl_jax.actors.staleness import StalenessGate
 from arl_jax.actors.tasks import TaskSource
 from arl_jax.bridge.engine import Engine
-from arl_jax.episode_metrics import group_metrics
 from arl_jax.evaluate import Evaluation, evaluate_policy
 from arl_jax.learner.checkpoint import CheckpointStore
-from arl_jax.learner_step import learn
-from arl_jax.metrics import MetricWriter
-from arl_jax.phase_clock import PhaseClock
-from arl_jax.progress import ProgressBar
-from arl_jax.report import report_run
-from arl_jax.run_parts import RunParts, assemble
-from arl_jax.settings import read_settings
-from arl_jax.stop_signal import StopSignal
+from arl_jax.reporting.episode_metrics import group_metrics
+from arl_jax.reporting.metrics import MetricWriter
+from arl_jax.reporting.phase_clock import PhaseClock
+from arl_jax.reporting.progress import ProgressBar
+from arl_jax.run import config_rules
+from arl_jax.run import workdir as workdir_lib
+from arl_jax.run.learner_step import learn
+from arl_jax.run.parts import RunParts, assemble
+from arl_jax.run.report import report_run
+from arl_jax.run.settings import read_settings
+from arl_jax.run.stop_signal import StopSignal
+from arl_jax.run.warmup import run_warmup
 from arl_jax.types import LearnerState
-from arl_jax.warmup import run_warmup
 
 # All runs are measured on the same held-out tasks, whatever their seed.
 _HELDOUT_SEED = 0

@@ -5,8 +5,9 @@ import errno
 import numpy as np
 import pytest
 
-from arl_jax import command_line, statistics
+from arl_jax import command_line
 from arl_jax import config as config_lib
+from arl_jax.reporting import statistics
 
 CONFIG = "--config=configs/flight_booking.py"
 
@@ -68,7 +69,7 @@ def test_parsing_twice_does_not_remember():
     ([CONFIG, "--config.seed.x=1"], "--config.seed is a value (0)"),
     (
       [CONFIG, "--config.learner.num_steps=2.5"],
-      "--config.learner.num_steps is '2.5'; expected an int, as 20 is.",
+      "--config.learner.num_steps is '2.5'; expected an int, as 30 is.",
     ),
     (
       [CONFIG, "--config.loss.clip_high=x"],

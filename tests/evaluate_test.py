@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from arl_jax.episode import Episode, EpisodeStatus, Group, Row, Task, Turn
-from arl_jax.episode_metrics import episode_metrics, group_metrics
 from arl_jax.evaluate import format_evaluation, summarize
+from arl_jax.reporting.episode_metrics import episode_metrics, group_metrics
 
 
 def episode(

@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from arl_jax import command_line, config_rules
+from arl_jax import command_line
+from arl_jax.run import config_rules
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

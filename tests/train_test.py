@@ -13,9 +13,9 @@ from arl_jax import config as config_lib
 from arl_jax import train as train_lib
 from arl_jax.evaluate import Evaluation
 from arl_jax.learner.checkpoint import CheckpointStore
-from arl_jax.metrics import read_metrics
-from arl_jax.run_parts import assemble
-from arl_jax.settings import read_settings
+from arl_jax.reporting.metrics import read_metrics
+from arl_jax.run.parts import assemble
+from arl_jax.run.settings import read_settings
 
 _CONFIG = pathlib.Path(__file__).parents[1] / "configs" / "flight_booking.py"
 

@@ -2,9 +2,9 @@
 
 import pathlib
 
-from arl_jax import plots, transcripts
 from arl_jax.evaluate import Evaluation, format_evaluation
-from arl_jax.metrics import read_metrics
+from arl_jax.reporting import plots, transcripts
+from arl_jax.reporting.metrics import read_metrics
 
 
 def report_run(

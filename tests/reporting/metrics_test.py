@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from arl_jax import metrics
+from arl_jax.reporting import metrics
 
 
 def test_merge_adds_pairs_and_takes_the_maximum():

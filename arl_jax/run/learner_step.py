@@ -13,7 +13,7 @@ from arl_jax.learner import sharding
 from arl_jax.learner.credit import compute_advantages
 from arl_jax.learner.objective import MicroBatch
 from arl_jax.learner.update import UpdateFns, update
-from arl_jax.run_parts import RunParts
+from arl_jax.run.parts import RunParts
 from arl_jax.types import LearnerState
 
 

@@ -16,7 +16,6 @@ from arl_jax.actors.pool import Actor
 from arl_jax.actors.rollout import Limits
 from arl_jax.bridge import weights
 from arl_jax.bridge.engine import Engine
-from arl_jax.initial_policy import InitialPolicy, make_initial_policy
 from arl_jax.learner import sharding
 from arl_jax.learner import state as state_lib
 from arl_jax.learner import update as update_lib
@@ -24,8 +23,9 @@ from arl_jax.learner.optimizer import make_optimizer, make_schedule
 from arl_jax.learner.state import ModelFns
 from arl_jax.learner.update import UpdateFns
 from arl_jax.models import kv_cache, transformer
-from arl_jax.settings import Settings
-from arl_jax.suites import SUITES, Suite
+from arl_jax.run.initial_policy import InitialPolicy, make_initial_policy
+from arl_jax.run.settings import Settings
+from arl_jax.run.suites import SUITES, Suite
 from arl_jax.text.chat import ChatFormat
 from arl_jax.types import LearnerState
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from arl_jax import command_line, config_rules
+from arl_jax import command_line
 from arl_jax import config as config_lib
+from arl_jax.run import config_rules
 
 
 def _config(*overrides: str, variant: str = "") -> Any:
@@ -25,7 +26,7 @@ def test_shipped_variants_are_possible(variant):
     (["rollout.group_size=1"], "config.rollout.group_size is 1"),
     (["rollout.group_size=0"], "config.rollout.group_size is 0"),
     (["learner.minibatches_per_step=3"], "does not divide the 128 episodes"),
-    (["rollout.max_tokens_per_turn=208"], "leaves no room for a prompt"),
+    (["rollout.max_tokens_per_turn=224"], "leaves no room for a prompt"),
     (["rollout.max_staleness=1"], "config.rollout.max_staleness is 1"),
     (["rollout.max_staleness=-1"], "config.rollout.max_staleness is -1"),
     (["rollout.temperature=0"], "config.rollout.temperature is 0.0"),

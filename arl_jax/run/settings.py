@@ -5,13 +5,13 @@ from typing import Literal
 
 from arl_jax import config as config_lib
 from arl_jax.bridge.engine_config import EngineConfig
-from arl_jax.initial_policy import PolicySettings
 from arl_jax.learner.credit import AdvantageConfig
 from arl_jax.learner.optimizer import OptimizerConfig
 from arl_jax.learner.sharding import MeshConfig
 from arl_jax.learner.surrogates import LossConfig
-from arl_jax.suites import EnvironmentSettings
-from arl_jax.warmup import WarmupSettings
+from arl_jax.run.initial_policy import PolicySettings
+from arl_jax.run.suites import EnvironmentSettings
+from arl_jax.run.warmup import WarmupSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

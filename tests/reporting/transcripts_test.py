@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from arl_jax import transcripts
 from arl_jax.episode import Episode, EpisodeStatus, Message, Row, Task, Turn
+from arl_jax.reporting import transcripts
 
 
 def _episode(**changes) -> Episode:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from arl_jax import plots
+from arl_jax.reporting import plots
 
 RECORDS = [
   {"step": 0, "success": 0.5, "loss": None},

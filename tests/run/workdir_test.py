@@ -6,7 +6,7 @@ from ml_collections import config_dict
 import pytest
 
 from arl_jax import config as config_lib
-from arl_jax import workdir
+from arl_jax.run import workdir
 
 
 def _config(**changes) -> config_dict.ConfigDict:

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from arl_jax import statistics
+from arl_jax.reporting import statistics
 
 
 @pytest.mark.parametrize(

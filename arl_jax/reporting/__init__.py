@@ -1,0 +1,1 @@
+"""What a run says of itself: numbers, curves, episodes as text."""
