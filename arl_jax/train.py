@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 import contextlib
 import functools
+import logging
 import pathlib
 from typing import Any
 
@@ -32,6 +33,11 @@ from arl_jax.types import LearnerState
 
 # All runs are measured on the same held-out tasks, whatever their seed.
 _HELDOUT_SEED = 0
+_LOGGER = logging.getLogger(__name__)
+_NO_SIGNAL = (
+  "step %d: no episode has an advantage, so nothing was learned; if this goes"
+  " on, tasks are too easy or too hard, or the rewards never differ"
+)
 
 
 def train(
@@ -164,6 +170,8 @@ async def _train(
           state, metrics = await on_device(
             learn, parts, fns, state, reference, groups, version
           )
+          if not metrics["num_updates"]:
+            _LOGGER.warning(_NO_SIGNAL, version)
           metrics |= group_metrics(groups, version=version)
           next_ordinal = max(group.ordinal for group in groups) + 1
           version += 1

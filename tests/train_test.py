@@ -157,6 +157,21 @@ def test_a_reward_nobody_gives_is_refused(tmp_path):
     run(config, tmp_path)
 
 
+def test_a_step_without_a_signal_is_said_and_leaves_the_weights(
+  tmp_path, caplog
+):
+  config = make_config(
+    environment__reward_weights={"success": 1.0}, learner__num_steps=1
+  )
+  run(config, tmp_path)
+  assert "nothing was learned" in caplog.text
+  (record,) = records(tmp_path, "train")
+  assert record["num_updates"] == 0
+  assert record["frac_reward_zero_std"] == 1.0
+  after, _ = final_params(config, tmp_path)
+  assert int(after.step) == 0
+
+
 def test_the_metrics_file_is_json_lines(tmp_path):
   run(make_config(learner__num_steps=1), tmp_path)
   for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
