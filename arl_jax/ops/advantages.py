@@ -21,6 +21,9 @@ def group_relative_advantages(
 
   A = (R - mean_g R) / (std_g R + eps), or without the division
 
+  Groups may differ in size, so nothing has to be repeated or left out to
+  make them equal, as M-GRPO (https://arxiv.org/abs/2511.13288) does.
+
   Reference: https://arxiv.org/abs/2402.03300, without the division
   https://arxiv.org/abs/2503.20783
 

@@ -138,6 +138,9 @@ def turn_gae(
   δ_k = r_k + γ V_{k+1} - V_k
   A_k = δ_k + γ λ A_{k+1}
 
+  With λ = 0 the returns are r_k + γ V_{k+1}, the targets of the utterance
+  critic of ArCHer (https://arxiv.org/abs/2402.19446).
+
   Reference: https://arxiv.org/abs/2512.17008
 
   Args:

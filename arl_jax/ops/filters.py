@@ -124,6 +124,9 @@ def truncation_keep_mask(
   none: all rows    negative: drop a truncated row with A < 0
   all: drop every truncated row
 
+  Apply it to the loss mask, after the advantages: a row that is dropped here
+  stays in the baseline of its group.
+
   Reference: overlong filtering of https://arxiv.org/abs/2503.14476 (DAPO)
 
   Args:

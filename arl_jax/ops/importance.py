@@ -178,6 +178,10 @@ def sequence_keep_mask(
   geometric_ratio: exp(mean_t log r)    k3: mean_t (r - 1 - log r)
   max_ratio: max_t r    with r = π / π_behavior
 
+  The sign of the advantage plays no part. DeepSeek-V3.2
+  (https://arxiv.org/abs/2512.02556) drops a row below `lower` only where
+  A < 0: keep `sequence_keep_mask(...) | (advantages >= 0)`.
+
   Args:
     logprobs: `[B, T]` log-probability of each token under the current policy.
     behavior_logprobs: `[B, T]` log-probability when it was sampled; NaN is a

@@ -22,6 +22,9 @@ def gspo_loss(
   s = exp(mean_t log ρ_t); token t reads s · π_t / sg[π_t], so that each of
   n tokens carries 1 / n of the row's gradient
 
+  The row's ratio is clipped. GMPO (https://arxiv.org/abs/2507.20673) clips
+  that of each token, before the mean.
+
   Reference: https://arxiv.org/abs/2507.18071
 
   Args:

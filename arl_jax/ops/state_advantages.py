@@ -247,6 +247,10 @@ def salt_advantages(
 
   A_k = mean {A of the row : same edge}, over occurrences
 
+  Episodes that branch from a shared prefix are a special case: the prefix
+  gets the mean of its branches, which ARPO (https://arxiv.org/abs/2507.19849)
+  calls the hard estimate.
+
   Reference: https://arxiv.org/abs/2510.20022 (SALT)
 
   Args:

@@ -16,6 +16,11 @@ def _examples() -> dict[str, Any]:
   return {example["name"]: example for example in examples}
 
 
+def names() -> list[str]:
+  """Names of all examples."""
+  return list(_examples())
+
+
 def load(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
   """Inputs and outputs of one example."""
   return _examples()[name]["inputs"], _examples()[name]["outputs"]
