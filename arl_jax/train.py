@@ -61,13 +61,26 @@ def train(
   """
   settings = read_settings(config)
   config_rules.check(settings)
-  workdir_lib.check_workdir(config, workdir, create=True)
   folder = pathlib.Path(workdir)
-  parts = assemble(settings, folder, devices=devices)
   with CheckpointStore(
     str(folder / "checkpoints"), keep=settings.checkpoint.keep
   ) as store:
-    return asyncio.run(_train(parts, store, folder))
+    resuming = store.latest_step() is not None
+    if resuming:
+      workdir_lib.check_workdir(config, workdir)
+    tokenizer = folder / "tokenizer"
+    parts = assemble(
+      settings,
+      saved_tokenizer=tokenizer if resuming else None,
+      devices=devices,
+    )
+    source = TaskSource(
+      parts.suite.train_tasks(settings.seed), seed=settings.seed
+    )
+    if not resuming:
+      workdir_lib.claim_workdir(config, workdir)
+      parts.policy.tokenizer.save(tokenizer)
+    return asyncio.run(_train(parts, source, store, folder))
 
 
 async def evaluate_checkpoint(
@@ -92,7 +105,9 @@ async def evaluate_checkpoint(
   with CheckpointStore(str(folder / "checkpoints"), create=False) as store:
     store.read_extras(None)  # a missing checkpoint fails before any compile
     workdir_lib.check_workdir(config, workdir)
-    parts = assemble(settings, folder, devices=devices)
+    parts = assemble(
+      settings, saved_tokenizer=folder / "tokenizer", devices=devices
+    )
     state, extras = store.restore(None, parts.abstract_state())
     engine = parts.engine(state.params, version=extras["version"])
     async with engine:
@@ -100,7 +115,10 @@ async def evaluate_checkpoint(
 
 
 async def _train(
-  parts: RunParts, store: CheckpointStore, folder: pathlib.Path
+  parts: RunParts,
+  source: TaskSource,
+  store: CheckpointStore,
+  folder: pathlib.Path,
 ) -> dict[str, float]:
   settings, rollout = parts.settings, parts.settings.rollout
   num_steps = settings.learner.num_steps
@@ -131,9 +149,6 @@ async def _train(
   )
   actor = parts.actor(
     engine, name="train", seed=settings.seed, temperature=rollout.temperature
-  )
-  source = TaskSource(
-    parts.suite.train_tasks(settings.seed), seed=settings.seed
   )
   producer = produce_groups(
     actor,

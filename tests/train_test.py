@@ -40,7 +40,9 @@ def run(config, folder, *, num_devices=1):
 
 def final_params(config, folder):
   parts = assemble(
-    read_settings(config), pathlib.Path(folder), devices=jax.devices()[:1]
+    read_settings(config),
+    saved_tokenizer=pathlib.Path(folder) / "tokenizer",
+    devices=jax.devices()[:1],
   )
   with CheckpointStore(f"{folder}/checkpoints", create=False) as store:
     state, extras = store.restore(None, parts.abstract_state())
@@ -149,6 +151,9 @@ def test_a_task_file_with_a_bad_line_names_it(tmp_path):
   config = make_config(environment__task_file=str(path))
   with pytest.raises(ValueError, match="line 3"):
     run(config, tmp_path / "run")
+  # Nothing has begun, so the corrected file may use the same folder.
+  assert not (tmp_path / "run" / "fingerprint.json").exists()
+  assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 def test_a_reward_nobody_gives_is_refused(tmp_path):

@@ -32,8 +32,11 @@ def load_tasks(path: str | os.PathLike[str]) -> list[Task]:
   """Reads what `save_tasks` wrote; blank lines are skipped.
 
   Raises:
-    ValueError: a line is not a task; names the file, the line and the fault.
+    ValueError: there is no such file, or a line is not a task; names the
+      file, the line and the fault.
   """
+  if not pathlib.Path(path).is_file():
+    raise ValueError(f"{path} is not a file; expected tasks, one JSON a line")
   tasks: list[Task] = []
   first_lines: dict[str, int] = {}
   content = pathlib.Path(path).read_bytes()

@@ -78,16 +78,17 @@ def make_initial_policy(
   texts: Callable[[], Iterable[str]],
   split_pattern: str,
   seed: int,
-  folder: pathlib.Path,
+  saved_tokenizer: pathlib.Path | None = None,
 ) -> InitialPolicy:
   """Loads or draws a policy.
 
   Args:
     settings: which one.
-    texts: what a small policy's tokenizer is trained on, if it is new.
+    texts: what a small policy's tokenizer is trained on.
     split_pattern: pieces of text that its merges never cross.
     seed: of a small policy's weights.
-    folder: where the tokenizer is kept, so that a resume reads the same ids.
+    saved_tokenizer: folder of the tokenizer that the run began with, so that a
+      resume of a small policy reads the same ids; None trains one.
 
   Raises:
     ValueError: if a file is missing or not what it should be.
@@ -96,13 +97,12 @@ def make_initial_policy(
   if dtype == "auto":
     dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
   if settings.kind == "small":
-    if (folder / "tokenizer.json").exists():
-      tokenizer = load_tokenizer(folder)
+    if saved_tokenizer is not None:
+      tokenizer = load_tokenizer(saved_tokenizer)
     else:
       tokenizer = train_tokenizer(
         texts(), vocab_size=settings.vocab_size, split_pattern=split_pattern
       )
-      tokenizer.save(folder)
     padded = -(-tokenizer.vocab_size // _VOCAB_MULTIPLE) * _VOCAB_MULTIPLE
     model = ModelConfig(
       vocab_size=padded,

@@ -144,15 +144,15 @@ class RunParts:
 
 def assemble(
   settings: Settings,
-  workdir: pathlib.Path,
   *,
+  saved_tokenizer: pathlib.Path | None = None,
   devices: Sequence[Any] | None = None,
 ) -> RunParts:
   """Builds everything that needs no checkpoint.
 
   Args:
     settings: of the run.
-    workdir: holds the tokenizer of a small policy.
+    saved_tokenizer: folder of the tokenizer that the run began with.
     devices: those to use; all that JAX sees by default.
   """
   suite = SUITES[settings.environment.name](settings.environment)
@@ -171,7 +171,7 @@ def assemble(
     texts=texts,
     split_pattern=suite.split_pattern,
     seed=settings.seed,
-    folder=workdir / "tokenizer",
+    saved_tokenizer=saved_tokenizer,
   )
   mesh = sharding.make_mesh(settings.mesh, devices)
   return RunParts(

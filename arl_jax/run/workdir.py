@@ -59,18 +59,23 @@ def fingerprint(config: config_lib.Section) -> str:
   return json.dumps(flat, sort_keys=True, indent=1) + "\n"
 
 
+def claim_workdir(
+  config: config_lib.Section, workdir: str | pathlib.Path
+) -> None:
+  """Says that the folder's run has this configuration from now on."""
+  file = pathlib.Path(workdir) / _FILE_NAME
+  file.parent.mkdir(parents=True, exist_ok=True)
+  file.write_text(fingerprint(config), encoding="utf-8")
+
+
 def check_workdir(
-  config: config_lib.Section,
-  workdir: str | pathlib.Path,
-  *,
-  create: bool = False,
+  config: config_lib.Section, workdir: str | pathlib.Path
 ) -> None:
   """Refuses a workdir that was written with another configuration.
 
   Args:
     config: the whole configuration of this run.
-    workdir: the run's folder.
-    create: write the fingerprint if the folder has none yet.
+    workdir: the run's folder; one that nobody claimed is fine.
 
   Raises:
     ConfigError: listing the first keys that differ.
@@ -78,9 +83,6 @@ def check_workdir(
   file = pathlib.Path(workdir) / _FILE_NAME
   ours = fingerprint(config)
   if not file.exists():
-    if create:
-      file.parent.mkdir(parents=True, exist_ok=True)
-      file.write_text(ours, encoding="utf-8")
     return
   try:
     theirs = json.loads(file.read_text(encoding="utf-8"))

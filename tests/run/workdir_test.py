@@ -34,13 +34,13 @@ def test_fingerprint_holds_what_a_resume_shares():
 
 
 def test_same_folder_takes_the_same_configuration_again(tmp_path):
-  workdir.check_workdir(_config(), tmp_path, create=True)
+  workdir.claim_workdir(_config(), tmp_path)
   longer = {"learner.num_steps": 40, "rollout.step_timeout_seconds": 9.0}
-  workdir.check_workdir(_config(**longer), tmp_path, create=True)
+  workdir.check_workdir(_config(**longer), tmp_path)
 
 
 def test_other_configuration_is_refused_with_the_keys_that_differ(tmp_path):
-  workdir.check_workdir(_config(), tmp_path, create=True)
+  workdir.claim_workdir(_config(), tmp_path)
   other = _config(**{"loss.clip_low": 0.3, "seed": 1})
   del other.warmup
   with pytest.raises(config_lib.ConfigError) as caught:
@@ -54,7 +54,7 @@ def test_other_configuration_is_refused_with_the_keys_that_differ(tmp_path):
 def test_long_lists_of_differences_are_cut(tmp_path):
   ours = config_dict.ConfigDict({"loss": {f"k{i}": i for i in range(8)}})
   theirs = config_dict.ConfigDict({"loss": {f"k{i}": -1 for i in range(8)}})
-  workdir.check_workdir(theirs, tmp_path, create=True)
+  workdir.claim_workdir(theirs, tmp_path)
   with pytest.raises(config_lib.ConfigError, match=r"\(and 3 more\)"):
     workdir.check_workdir(ours, tmp_path)
 
