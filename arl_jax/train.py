@@ -1,7 +1,7 @@
 """Trains an agent: sample groups, learn from them, publish, repeat."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 import contextlib
 import functools
 import logging
@@ -99,6 +99,32 @@ async def evaluate_checkpoint(
   Raises:
     ValueError: if there is no checkpoint, or it is not of this configuration.
   """
+  with open_checkpoint(config, workdir, devices=devices) as opened:
+    parts, state, extras = opened
+    async with parts.engine(state.params, version=extras["version"]) as engine:
+      return await _evaluate(parts, engine)
+
+
+@contextlib.contextmanager
+def open_checkpoint(
+  config: config_lib.Section,
+  workdir: str,
+  *,
+  devices: Sequence[Any] | None = None,
+) -> Iterator[tuple[RunParts, LearnerState, dict[str, Any]]]:
+  """Opens the newest checkpoint of a run.
+
+  Args:
+    config: the run's configuration.
+    workdir: the run's folder.
+    devices: those to use; all that JAX sees by default.
+
+  Yields:
+    The run's parts, the learner's state, and what the checkpoint holds besides.
+
+  Raises:
+    ValueError: if there is no checkpoint, or it is not of this configuration.
+  """
   settings = read_settings(config)
   config_rules.check(settings)
   folder = pathlib.Path(workdir)
@@ -109,9 +135,7 @@ async def evaluate_checkpoint(
       settings, saved_tokenizer=folder / "tokenizer", devices=devices
     )
     state, extras = store.restore(None, parts.abstract_state())
-    engine = parts.engine(state.params, version=extras["version"])
-    async with engine:
-      return await _evaluate(parts, engine)
+    yield parts, state, extras
 
 
 async def _train(

@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
   # The public names.
   "__init__": {"types", "ops", "episode"},
 }
-COMMANDS = {"main"}
+COMMANDS = {"main", "export"}
 
 # Libraries that a world must not know, wherever they are imported.
 FORBIDDEN = {

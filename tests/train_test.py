@@ -12,6 +12,7 @@ import pytest
 from arl_jax import config as config_lib
 from arl_jax import train as train_lib
 from arl_jax.evaluate import Evaluation
+from arl_jax.export import export_checkpoint
 from arl_jax.learner.checkpoint import CheckpointStore
 from arl_jax.reporting.metrics import read_metrics
 from arl_jax.run.parts import assemble
@@ -132,6 +133,25 @@ def test_evaluation_of_a_run(tmp_path):
   assert (
     evaluation.metrics["response_length/mean"] == again["response_length/mean"]
   )
+
+
+def test_an_export_trains_on_as_a_hugging_face_folder(tmp_path):
+  config = make_config(learner__num_steps=1)
+  run(config, tmp_path / "small")
+  folder = export_checkpoint(config, str(tmp_path / "small"))
+  again = make_config(
+    policy__kind="hf",
+    policy__path=str(folder),
+    warmup__num_steps=0,
+    learner__num_steps=1,
+  )
+  run(again, tmp_path / "hf")
+  (before, _), (_, after) = (
+    records(tmp_path / name, "eval") for name in ("hf", "small")
+  )
+  # The same weights and tokenizer, so the same episodes.
+  for name in ("response_length/mean", "num_turns/mean", "tools/calls"):
+    assert before[name] == after[name]
 
 
 def test_evaluation_without_a_checkpoint_says_so(tmp_path):

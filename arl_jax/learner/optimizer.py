@@ -53,7 +53,11 @@ class OptimizerConfig:
       raise ValueError(
         f"schedule is {self.schedule!r}; expected one of {_SCHEDULES}"
       )
-    if self.schedule != "constant" and self.total_steps <= self.warmup_steps:
+    # With no step at all, as in a warm start that is skipped, there is nothing
+    # to decay; `make_schedule` refuses it where there is.
+    if (
+      self.schedule != "constant" and 0 < self.total_steps <= self.warmup_steps
+    ):
       raise ValueError(
         f"schedule {self.schedule!r} needs total_steps above warmup_steps;"
         f" found {self.total_steps} and {self.warmup_steps}"
@@ -62,6 +66,11 @@ class OptimizerConfig:
 
 def make_schedule(config: OptimizerConfig) -> optax.Schedule:
   """Returns the learning rate as a function of updates already made."""
+  if config.schedule != "constant" and config.total_steps == 0:
+    raise ValueError(
+      f"schedule {config.schedule!r} needs total_steps, the updates until its"
+      " decay ends; found 0"
+    )
   final = config.final_fraction
 
   def learning_rate(step: jax.typing.ArrayLike) -> jax.Array:

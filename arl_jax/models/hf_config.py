@@ -242,6 +242,18 @@ def _render_rope(config: ModelConfig) -> dict[str, Any]:
   return values
 
 
+def fitting_family(config: ModelConfig) -> str:
+  """Returns a family that can express the config; ValueError if none can."""
+  if config.qk_norm:
+    family = "qwen3"
+  elif config.qkv_bias and not config.out_bias:
+    family = "qwen2"
+  else:
+    family = "llama"
+  _check_family(config, family)
+  return family
+
+
 def _check_family(config: ModelConfig, family: str) -> None:
   if family not in FAMILIES:
     raise ValueError(

@@ -128,9 +128,19 @@ def test_gradient_is_clipped_by_its_global_norm():
   [
     ({"name": "adam"}, "optimizer name is 'adam'"),
     ({"schedule": "step"}, "schedule is 'step'"),
-    ({"schedule": "cosine"}, "needs total_steps above warmup_steps"),
+    (
+      {"schedule": "cosine", "total_steps": 2, "warmup_steps": 3},
+      "needs total_steps above warmup_steps",
+    ),
   ],
 )
 def test_mistakes_are_named(fields, message):
   with pytest.raises(ValueError, match=message):
     OptimizerConfig(**fields)
+
+
+def test_a_decay_over_no_steps_is_refused_where_it_is_used():
+  # A section for updates that never run may say so; a schedule may not.
+  config = OptimizerConfig(schedule="linear", total_steps=0)
+  with pytest.raises(ValueError, match="needs total_steps"):
+    make_schedule(config)
