@@ -1,12 +1,13 @@
 """Door 1: groups of episodes become padded batches of a few fixed shapes."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from arl_jax.episode import Episode, EpisodeStatus, Group, Row
+from arl_jax.episode import Episode, EpisodeStatus, Group, Row, Turn
+from arl_jax.learner.filters import RowFacts
 from arl_jax.ops.grouping import dense_ids
 from arl_jax.types import TrajectoryBatch
 
@@ -22,18 +23,26 @@ _TOKEN_FIELDS = (
 
 
 def collate_groups(
-  groups: Sequence[Group], *, num_rows: int, length: int, num_turns: int
+  groups: Sequence[Group],
+  *,
+  num_rows: int,
+  length: int,
+  num_turns: int,
+  min_group_size: int = 2,
 ) -> TrajectoryBatch:
   """Pads the episodes of a step into one batch of NumPy arrays.
 
-  Rows of failed episodes, and of groups with fewer than two episodes that
-  finished, get `row_mask` False: they neither learn nor move a baseline.
+  Rows of failed episodes, and of groups with fewer than `min_group_size`
+  episodes that finished, get `row_mask` False: they neither learn nor move a
+  baseline.
 
   Args:
     groups: whole groups, in the order of their tasks.
     num_rows: B; rows that are missing become filler.
     length: T; every row must fit.
     num_turns: K; every episode must fit.
+    min_group_size: fewest episodes that can be compared; 1 where an advantage
+      needs no comparison.
 
   Raises:
     ValueError: if the rows, a row's tokens or an episode's turns don't fit.
@@ -48,7 +57,7 @@ def collate_groups(
       for row in episode.rows:
         rows.append(row)
         owners.append((index, num_episodes, episode))
-        finished.append(is_good and sum(good) >= 2)
+        finished.append(is_good and sum(good) >= min_group_size)
       num_episodes += 1
   arrays = _padded(rows, num_rows=num_rows, length=length, num_turns=num_turns)
   state_keys: list[tuple[int, str] | None] = []
@@ -71,6 +80,41 @@ def collate_groups(
     flat = arrays["state_ids"].reshape(-1)
     flat[known] = dense_ids([state_keys[i] for i in known])
   return TrajectoryBatch(**arrays)
+
+
+def collate_facts(
+  groups: Sequence[Group], *, num_rows: int, num_turns: int
+) -> RowFacts:
+  """Says of each row what a batch has no field for.
+
+  Args:
+    groups: as given to `collate_groups`, whose order of rows this follows.
+    num_rows: B.
+    num_turns: K.
+
+  Returns:
+    NumPy arrays, False for filler.
+  """
+  truncated = np.zeros(num_rows, bool)
+  turn_is_void = np.zeros((num_rows, num_turns), bool)
+  owners = [e for group in groups for e in group.episodes for _ in e.rows]
+  for b, episode in enumerate(owners):
+    truncated[b] = episode.status.truncated
+    last = len(episode.turns) - 1
+    ended = episode.status == EpisodeStatus.TERMINATED
+    for k, turn in enumerate(episode.turns):
+      turn_is_void[b, k] = _is_void(turn, is_answer=ended and k == last)
+  return RowFacts(truncated=truncated, turn_is_void=turn_is_void)
+
+
+def _is_void(turn: Turn, *, is_answer: bool) -> bool:
+  """True if a turn has neither a complete tool call nor a final answer."""
+  if turn.num_tool_calls > turn.num_tool_errors:
+    return False
+  if turn.finish_reason == "length":
+    return True  # what was cut off is neither
+  # A call that was refused is complete; the policy sees why and can go on.
+  return turn.num_tool_calls == 0 and not is_answer
 
 
 def pad_rows(
@@ -159,24 +203,38 @@ def split_minibatches(
   return [np.sort(part) for part in np.array_split(rows, count)]
 
 
+class Piece(NamedTuple):
+  """Rows that are trained or scored in one call.
+
+  Attributes:
+    rows: int64 `[n]` their indices in the step.
+    batch: `[b, t]` arrays, of which the first n rows are real.
+    per_token: further arrays by name, each `[b, t]`.
+  """
+
+  rows: npt.NDArray[np.int64]
+  batch: TrajectoryBatch
+  per_token: dict[str, npt.NDArray[np.float32]]
+
+
 def micro_batches(
   batch: TrajectoryBatch,
-  advantages: npt.NDArray[np.float32],
   rows: npt.NDArray[np.int64],
   *,
   micro_batch_rows: int,
   lengths: Sequence[int],
-) -> Iterator[tuple[TrajectoryBatch, npt.NDArray[np.float32]]]:
+  per_token: Mapping[str, npt.NDArray[np.float32]] | None = None,
+) -> Iterator[Piece]:
   """Cuts a minibatch into pieces of equal rows and the fewest columns.
 
   Rows are sorted by length, so that short ones are not padded to long ones.
 
   Args:
     batch: NumPy arrays of the whole step.
-    advantages: float32 `[B, T]`.
     rows: which rows belong to the minibatch.
     micro_batch_rows: rows in each piece; the last one is filled up.
     lengths: allowed numbers of columns; T is always allowed.
+    per_token: further arrays `[B, T]`, such as the advantages.
   """
   sizes = np.asarray(batch.segment_ids > 0).sum(axis=1)
   ordered = rows[np.argsort(sizes[rows], kind="stable")]
@@ -185,11 +243,21 @@ def micro_batches(
     chosen = ordered[start : start + micro_batch_rows]
     longest = int(sizes[chosen].max())
     width = min((n for n in lengths if longest <= n < total), default=total)
-    yield _take(batch, advantages, chosen, micro_batch_rows, width)
+    # Filler repeats a real row but counts nowhere: no action, no row.
+    filler = np.repeat(chosen[:1], micro_batch_rows - len(chosen))
+    index = np.concatenate([chosen, filler])
+    yield Piece(
+      rows=chosen,
+      batch=_take(batch, index, len(chosen), width),
+      per_token={
+        name: values[index][:, :width]
+        for name, values in (per_token or {}).items()
+      },
+    )
 
 
 def scored_columns(
-  action_mask: npt.ArrayLike, *, multiple: int = 16
+  action_mask: npt.ArrayLike, *, multiple: int = 32
 ) -> npt.NDArray[np.int32]:
   """Lists the columns of each row's action tokens.
 
@@ -213,21 +281,16 @@ def scored_columns(
 
 def _take(
   batch: TrajectoryBatch,
-  advantages: npt.NDArray[np.float32],
-  chosen: npt.NDArray[np.int64],
-  num_rows: int,
+  index: npt.NDArray[np.int64],
+  num_real: int,
   width: int,
-) -> tuple[TrajectoryBatch, npt.NDArray[np.float32]]:
-  filler = num_rows - len(chosen)
-  # Filler repeats a real row but counts nowhere: no action, no row.
-  index = np.concatenate([chosen, np.repeat(chosen[:1], filler)])
-
+) -> TrajectoryBatch:
   fields: dict[str, Any] = {
     name: getattr(batch, name)[index]
     for name in TrajectoryBatch.__annotations__
   }
   for name in _TOKEN_FIELDS:
     fields[name] = fields[name][:, :width]
-  fields["row_mask"][len(chosen) :] = False
-  fields["action_mask"][len(chosen) :] = False
-  return TrajectoryBatch(**fields), advantages[index][:, :width]
+  fields["row_mask"][num_real:] = False
+  fields["action_mask"][num_real:] = False
+  return TrajectoryBatch(**fields)
