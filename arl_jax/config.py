@@ -5,7 +5,7 @@ takes frozen dataclasses that are defined next to their users; `build` makes
 one from a section.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import difflib
 import types
@@ -150,6 +150,9 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
         name: _convert(item, element, f"{key}.{name}")
         for name, item in items(value, key)
       }
+  elif origin is Callable:
+    if callable(value):
+      return value
   elif hint is float:
     if isinstance(value, int | float) and not isinstance(value, bool):
       return float(value)
@@ -194,6 +197,8 @@ def _describe(hint: Any) -> str:
   if origin in (tuple, list):
     inner = [_describe(item) for item in arguments if item is not Ellipsis]
     return "a tuple of " + ", ".join(inner)
+  if origin is Callable:
+    return "a function"
   if dataclasses.is_dataclass(hint):
     return "a section"
   names = {int: "an int", float: "a number", bool: "True or False"}

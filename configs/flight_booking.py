@@ -161,6 +161,36 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # When weights arrive: refresh prefills again, keep goes on with old keys.
   engine.on_new_weights = "refresh"
 
+  # --------------------------------------- rewards reshaped before advantages
+  config.shaping = shaping = config_dict.ConfigDict()
+  # Any of overlong_penalty, process_return and soft_min, in their order.
+  shaping.names = ()
+  # overlong_penalty: full at this many action tokens, growing over the last.
+  shaping.overlong_length = config_dict.placeholder(int)
+  shaping.overlong_buffer = config_dict.placeholder(int)
+  shaping.overlong_weight = 1.0
+  # process_return: sum, mean, min, prod or last. soft_min: how soft.
+  shaping.process_mode = "min"
+  shaping.process_temperature = 0.1
+
+  # ----------------------------------------------------- which rows learn
+  config.filters = filters = config_dict.ConfigDict()
+  # Names of filters, see arl_jax/learner/filters.py. Rows turned away before
+  # the advantages move no baseline; those turned away after them did.
+  filters.before_advantages = ()
+  # Episodes without an advantage, such as groups of equal returns.
+  filters.after_advantages = ("nonzero_advantages",)
+  # truncation turns away all truncated rows, negative ones, or none.
+  filters.truncation_drop = "all"
+  # Share of the groups that top_variance_groups keeps.
+  filters.keep_ratio = 0.5
+  # Bounds of sequence_ratio on geometric_ratio, k3 or max_ratio.
+  filters.ratio_metric = "geometric_ratio"
+  filters.ratio_lower = config_dict.placeholder(float)
+  filters.ratio_upper = 1.01
+  # Score the rows for filters of one's own.
+  filters.needs_logprobs = False
+
   # ------------------------------------------------------------ advantages
   config.advantage = advantage = config_dict.ConfigDict()
   # How an episode is judged against the others of its group.
@@ -172,6 +202,9 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # Weights of GiGPO's step term and of MT-GRPO's turn term.
   advantage.step_weight = 1.0
   advantage.turn_weight = 1.0
+  # HGPO: how many histories are compared, and how much more a long one weighs.
+  advantage.history_levels = 3
+  advantage.history_power = 1.0
 
   # ------------------------------------------------------------------ loss
   config.loss = loss = config_dict.ConfigDict()
@@ -185,8 +218,13 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   loss.length = config_dict.placeholder(int)
   # Bound on the loss of a negative advantage, clipped only; None is off.
   loss.dual_clip = config_dict.placeholder(float)
+  # Pull to the old policy, mirror_descent only.
+  loss.tau = 0.1
   # Correction for the engine that sampled: none, truncate, mask or clamp.
   loss.importance = "none"
+  # Of each token, of the whole sequence, or its geometric mean: token,
+  # sequence or sequence_mean.
+  loss.importance_level = "token"
   loss.importance_upper = 2.0
   loss.importance_lower = config_dict.placeholder(float)
   # Weight of the KL divergence to the reference, which is the policy after
@@ -231,8 +269,9 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   learner.micro_batch_rows = 32
   # Padded lengths; each compiles once. rollout.max_length is always one.
   learner.length_buckets = (112, 160)
-  # Leave groups out whose episodes all have the same return.
-  learner.drop_zero_variance = True
+  # Score rows with the weights before the step, whose policy the loss then
+  # compares with; False takes the log-probabilities of the engine for them.
+  learner.recompute_logprobs = False
   # Steps after which the reference becomes the current policy; 0 is never.
   learner.reference_reset_every = 0
 

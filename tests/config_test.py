@@ -1,5 +1,6 @@
 """Tests of the way from a section to a record."""
 
+from collections.abc import Callable
 import dataclasses
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ class Outer:
   limit: float | None = None
   weights: dict[str, float] = dataclasses.field(default_factory=dict)
   inner: Inner = Inner()
+  names: "tuple[str | Callable[[int], int], ...]" = ()
 
   def __post_init__(self):
     if self.steps < 0:
@@ -64,6 +66,10 @@ def test_build_converts_every_kind_of_field():
   assert isinstance(built.inner.rate, float)
 
 
+def test_build_takes_a_function_where_one_may_stand_for_a_name():
+  assert _build(steps=1, names=("a", abs)).names == ("a", abs)
+
+
 def test_build_reads_references():
   section = config_dict.ConfigDict({"steps": 3})
   section.rate = section.get_ref("steps") * 2
@@ -90,6 +96,8 @@ def test_build_reads_references():
     ({"steps": 1, "weights": {"a": "b"}}, "outer.weights.a is 'b'; expected"),
     ({"steps": 1, "inner": {"rat": 1}}, "config.outer.inner.rat is not a"),
     ({"steps": 1, "inner": 3}, "config.outer.inner is 3; expected a section."),
+    ({"steps": 1, "names": (3,)}, "outer.names[0] is 3; expected a string or"),
+    ({"steps": 1, "names": (3,)}, "a string or a function."),
     ({"steps": -1}, "config.outer: steps is -1; expected 0 or more"),
   ],
 )

@@ -1,8 +1,12 @@
 """Advantages of a whole batch, by the name of their estimator.
 
 An estimator here is an adapter: it picks the fields of the batch that one
-function of `ops.advantages` reads. It runs over all rows of a step at once,
-since a baseline needs the whole group, and never over a micro-batch.
+function of `ops` reads. It runs over all rows of a step at once, since a
+baseline needs the whole group, and never over a micro-batch.
+
+What needs more than a batch holds (the tree of a leaf, log-probs of a gold
+answer, values of a critic) has no name here; pass a function that closes over
+it, as `docs/algorithms.md` shows.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from arl_jax.learner import episodes
 from arl_jax.ops import (
   advantages,
   returns,
@@ -34,6 +39,9 @@ class AdvantageConfig:
     discount: per turn, inside a row.
     step_weight: weight of GiGPO's step term.
     turn_weight: weight of MT-GRPO's turn term.
+    history_levels: of HGPO; the last compares turns that share a state and
+      the `history_levels - 1` before it.
+    history_power: how much more a longer history weighs in HGPO.
   """
 
   name: "str | Estimator" = "group_relative"
@@ -41,6 +49,8 @@ class AdvantageConfig:
   discount: float = 1.0
   step_weight: float = 1.0
   turn_weight: float = 1.0
+  history_levels: int = 3
+  history_power: float = 1.0
 
   def __post_init__(self) -> None:
     if not callable(self.name) and self.name not in ESTIMATORS:
@@ -51,6 +61,10 @@ class AdvantageConfig:
     if self.scale not in ("std", "none"):
       raise ValueError(
         f"advantage scale is {self.scale!r}; expected 'std' or 'none'"
+      )
+    if self.history_levels < 1:
+      raise ValueError(
+        f"advantage history_levels is {self.history_levels}; expected 1 or more"
       )
 
 
@@ -88,25 +102,16 @@ def _by_episode(
   with the sum of its rows' returns and lengths, and all its rows get its
   advantage. Agents of a team are credited apart.
   """
-  live = batch.row_mask & jnp.any(batch.action_mask, axis=1)
-  together = (batch.episode_ids[:, None] == batch.episode_ids[None, :]) & (
-    batch.agent_ids[:, None] == batch.agent_ids[None, :]
-  )
-  members = together & live[None, :]  # [B, B]
-  leader = jnp.argmax(members, axis=1)  # [B], the first live row
-  row_returns = returns.episode_returns(
-    batch.turn_rewards, batch.turn_mask, discount=config.discount
-  )
-  lengths = jnp.sum(batch.action_mask, axis=1).astype(jnp.float32)
+  whole = episodes.of_rows(batch, discount=config.discount)
   values = estimate(
-    jnp.sum(jnp.where(members, row_returns[None, :], 0.0), axis=1),
-    jnp.sum(jnp.where(members, lengths[None, :], 0.0), axis=1),
+    whole.returns,
+    whole.lengths,
     batch.group_ids,
     num_groups=_num_rows(batch),
-    row_mask=live & (leader == jnp.arange(live.shape[0])),
+    row_mask=whole.counts,
     **options,
   )
-  return jnp.broadcast_to(values[leader][:, None], batch.tokens.shape)
+  return jnp.broadcast_to(values[whole.leader][:, None], batch.tokens.shape)
 
 
 def _without_lengths(estimate: Callable[..., Array]) -> Callable[..., Array]:
@@ -208,6 +213,55 @@ def _step_baseline(batch: TrajectoryBatch, config: AdvantageConfig) -> Array:
   return turns.broadcast_turns(values, batch.turn_ids)
 
 
+def _hgpo(batch: TrajectoryBatch, config: AdvantageConfig) -> Array:
+  values = state_advantages.hgpo_advantages(
+    returns.turn_returns(
+      batch.turn_rewards, batch.turn_mask, discount=config.discount
+    ),
+    history_contexts(batch, num_levels=config.history_levels),
+    batch.turn_mask,
+    num_contexts=batch.state_ids.size,
+    alpha=config.history_power,
+    scale=config.scale,
+    row_mask=batch.row_mask,
+  )
+  return turns.broadcast_turns(values, batch.turn_ids)
+
+
+def history_contexts(batch: TrajectoryBatch, *, num_levels: int) -> Array:
+  """Names each turn's state together with the states that led to it.
+
+  The jitted form of `ops.grouping.history_context_ids`, from a batch whose
+  state ids tell groups apart already.
+
+  Args:
+    batch: all rows of the step.
+    num_levels: C; level 0 is the state alone.
+
+  Returns:
+    int32 `[C, B, K]` below B * K, -1 where there is no context; ids of
+    different levels have nothing to do with each other.
+  """
+  states = jnp.where(batch.turn_mask, batch.state_ids, -1)
+  levels = [states]
+  for _ in range(1, num_levels):
+    before = jnp.pad(levels[-1], ((0, 0), (1, 0)), constant_values=-1)
+    levels.append(_pair_ids(before[:, :-1], states))
+  return jnp.stack(levels)
+
+
+def _pair_ids(first: Array, second: Array) -> Array:
+  """Numbers the pairs that occur, below their count; -1 if a part is -1."""
+  ids = jnp.stack([first.reshape(-1), second.reshape(-1)])
+  order = jnp.lexsort((ids[1], ids[0]))
+  ordered = ids[:, order]
+  # Products of ids would overflow int32 in a large batch; ranks never do.
+  changes = jnp.any(ordered[:, 1:] != ordered[:, :-1], axis=0)
+  ranks = jnp.pad(jnp.cumsum(changes, dtype=jnp.int32), (1, 0))
+  numbers = jnp.zeros_like(ranks).at[order].set(ranks).reshape(first.shape)
+  return jnp.where((first >= 0) & (second >= 0), numbers, -1)
+
+
 def _salt(batch: TrajectoryBatch, config: AdvantageConfig) -> Array:
   per_row = advantages.group_relative_advantages(
     returns.episode_returns(
@@ -261,6 +315,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
   "reinforce_plus_plus_baseline": _reinforce_plus_plus_baseline,
   "gigpo": _gigpo,
   "mt_grpo": _mt_grpo,
+  "hgpo": _hgpo,
   "step_baseline": _step_baseline,
   "salt": _salt,
   "returns": _returns,

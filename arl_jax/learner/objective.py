@@ -6,9 +6,10 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from arl_jax.learner import surrogates
 from arl_jax.learner.state import ModelFns
 from arl_jax.learner.surrogates import SURROGATES, LossConfig, Terms
-from arl_jax.ops import aggregation, divergences, importance, logprobs
+from arl_jax.ops import divergences, logprobs
 from arl_jax.types import Array, PyTree, TrajectoryBatch
 
 
@@ -57,15 +58,9 @@ def objective(
     loss.surrogate if callable(loss.surrogate) else SURROGATES[loss.surrogate]
   )
   values = surrogate(terms, loss)
-  if loss.importance != "none" and not loss.supervised:
-    values *= importance.token_importance_weights(
-      jax.lax.stop_gradient(terms.old_logprobs),
-      terms.behavior_logprobs,
-      terms.mask,
-      mode=loss.importance,
-      lower=loss.importance_lower,
-      upper=loss.importance_upper,
-    )
+  weights = surrogates.importance_weights(terms, loss)
+  if weights is not None:
+    values *= weights
   ref_logprobs = None
   if loss.kl_weight > 0:
     frozen = jax.lax.stop_gradient(ref_params)
@@ -82,13 +77,8 @@ def objective(
   if loss.entropy_weight != 0:
     entropies = jnp.where(terms.mask, terms.entropies, 0.0)
     values -= loss.entropy_weight * entropies
-  share = aggregation.aggregate(
-    values,
-    terms.mask,
-    mode=loss.aggregation,
-    length=loss.length,
-    normalizer=normalizer,
-  )
+  numerator, _ = surrogates.aggregate_terms(values, terms.mask, loss)
+  share = numerator / jnp.where(normalizer == 0.0, 1.0, normalizer)
   return share, (terms, ref_logprobs)
 
 
@@ -165,12 +155,8 @@ def loss_mask(batch: TrajectoryBatch) -> Array:
 def loss_normalizer(batch: TrajectoryBatch, config: LossConfig) -> Array:
   """Denominator of the loss over these rows; sums over micro-batches."""
   mask = loss_mask(batch)
-  _, denominator = aggregation.aggregate_terms(
-    jnp.zeros(mask.shape, jnp.float32),
-    mask,
-    mode=config.aggregation,
-    length=config.length,
-  )
+  zeros = jnp.zeros(mask.shape, jnp.float32)
+  _, denominator = surrogates.aggregate_terms(zeros, mask, config)
   return denominator
 
 

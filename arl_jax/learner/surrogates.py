@@ -1,20 +1,23 @@
-"""Settings of the loss, with the surrogate that each name stands for."""
+"""Settings of the loss, with what each of their names stands for."""
 
 from collections.abc import Callable, Iterable, Mapping
 import dataclasses
+import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
-from arl_jax.ops import losses, masking, sequence_losses, turns
+from arl_jax.ops import (
+  aggregation,
+  importance,
+  losses,
+  masking,
+  sequence_losses,
+  turns,
+)
 from arl_jax.types import Array
 
-_AGGREGATIONS = (
-  "token_mean",
-  "sequence_mean",
-  "sequence_sum",
-  "fixed_length",
-)
 _IMPORTANCE = ("none", "truncate", "mask", "clamp")
 _KL_ESTIMATORS = ("k2", "k3", "k3_unbiased")
 
@@ -29,10 +32,14 @@ class LossConfig:
       a sequence and wants about 3e-4; `cispo` wants 1.
     clip_high: how far above 1; about 4e-4 for `gspo` and 4 for `cispo`.
     dual_clip: bound on the loss of a negative advantage, `clipped` only.
-    aggregation: see `ops.losses.aggregate`.
+    tau: pull of `mirror_descent` to the old policy.
+    aggregation: a key of `AGGREGATIONS`, or `(values, mask, *, length) ->
+      (numerator, denominator)`; both must add up over micro-batches.
     length: the constant of `fixed_length`.
     importance: correction for the engine that sampled: `none`, `truncate`,
-      `mask` or `clamp` of the old policy's ratio to the behaviour policy.
+      `mask` or `clamp` of the old policy's ratio to the behaviour policy; or
+      `(terms, config) -> weights`, which broadcast to `[B, T]`.
+    importance_level: a key of `IMPORTANCE_LEVELS`, what that ratio is of.
     importance_upper: bound on that ratio.
     importance_lower: the other bound, of `mask` and `clamp`.
     kl_weight: of the divergence from the reference policy.
@@ -46,9 +53,11 @@ class LossConfig:
   clip_low: float = 0.2
   clip_high: float = 0.28
   dual_clip: float | None = None
-  aggregation: str = "token_mean"
+  tau: float = 0.1
+  aggregation: "str | Aggregation" = "token_mean"
   length: int | None = None
-  importance: str = "none"
+  importance: "str | ImportanceWeights" = "none"
+  importance_level: str = "token"
   importance_upper: float = 2.0
   importance_lower: float | None = None
   kl_weight: float = 0.0
@@ -60,8 +69,13 @@ class LossConfig:
   def __post_init__(self) -> None:
     if not callable(self.surrogate):
       _check_name("surrogate", self.surrogate, sorted(SURROGATES))
-    _check_name("aggregation", self.aggregation, _AGGREGATIONS)
-    _check_name("importance", self.importance, _IMPORTANCE)
+    if not callable(self.aggregation):
+      _check_name("aggregation", self.aggregation, list(AGGREGATIONS))
+    if not callable(self.importance):
+      _check_name("importance", self.importance, _IMPORTANCE)
+    _check_name(
+      "importance_level", self.importance_level, list(IMPORTANCE_LEVELS)
+    )
     _check_name("kl_estimator", self.kl_estimator, _KL_ESTIMATORS)
     if self.aggregation == "fixed_length" and self.length is None:
       raise ValueError(
@@ -75,6 +89,8 @@ class LossConfig:
         "loss surrogate 'decoupled' already corrects for the behaviour policy;"
         f" set importance to 'none', found {self.importance!r}"
       )
+    if self.tau < 0:
+      raise ValueError(f"loss tau is {self.tau}; expected 0 or more")
     if self.temperature <= 0:
       raise ValueError(
         f"loss temperature is {self.temperature}; expected the temperature"
@@ -197,6 +213,19 @@ def _sapo(terms: Terms, config: LossConfig) -> Array:
   )
 
 
+def _mirror_descent(terms: Terms, config: LossConfig) -> Array:
+  per_row = sequence_losses.mirror_descent_loss(
+    terms.logprobs,
+    terms.old_logprobs,
+    # A loss of rows has one advantage each: the mean over its tokens.
+    masking.masked_mean(terms.advantages, terms.mask, axis=1),
+    terms.mask,
+    tau=config.tau,
+  )
+  # On each token, so that `sequence_mean` is the mean over rows.
+  return jnp.where(terms.mask, per_row[:, None], 0.0)
+
+
 def _cross_entropy(terms: Terms, config: LossConfig) -> Array:
   del config
   return losses.masked_cross_entropy(terms.logprobs, terms.mask)
@@ -210,8 +239,95 @@ SURROGATES: Mapping[str, Surrogate] = {
   "turn": _turn,
   "cispo": _cispo,
   "sapo": _sapo,
+  # With `sequence_mean`. It pulls rows of no advantage to the old policy, too.
+  "mirror_descent": _mirror_descent,
   "cross_entropy": _cross_entropy,
 }
+
+
+Aggregation = Callable[..., tuple[Array, Array]]
+
+AGGREGATIONS: Mapping[str, Aggregation] = {
+  mode: functools.partial(aggregation.aggregate_terms, mode=mode)
+  for mode in ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
+}
+
+
+def aggregate_terms(
+  values: Array, mask: Array, config: LossConfig
+) -> tuple[Array, Array]:
+  """Numerator and denominator of the loss over these rows.
+
+  Args:
+    values: `[B, T]` loss of each token.
+    mask: bool `[B, T]` the tokens that count.
+    config: which aggregation.
+  """
+  chosen = config.aggregation
+  aggregate = chosen if callable(chosen) else AGGREGATIONS[chosen]
+  return aggregate(values, mask, length=config.length)
+
+
+ImportanceWeights = Callable[[Terms, LossConfig], Array]
+
+
+def _token_weights(terms: Terms, config: LossConfig) -> Array:
+  assert isinstance(config.importance, str)
+  return importance.token_importance_weights(
+    terms.old_logprobs,
+    terms.behavior_logprobs,
+    terms.mask,
+    mode=config.importance,
+    lower=config.importance_lower,
+    upper=config.importance_upper,
+  )
+
+
+def _sequence_weights(
+  terms: Terms, config: LossConfig, *, reduce: str
+) -> Array:
+  assert isinstance(config.importance, str)
+  weights = importance.sequence_importance_weights(
+    terms.old_logprobs,
+    terms.behavior_logprobs,
+    terms.mask,
+    reduce=reduce,
+    mode=config.importance,
+    lower=config.importance_lower,
+    upper=config.importance_upper,
+  )
+  return weights[:, None]
+
+
+IMPORTANCE_LEVELS: Mapping[str, ImportanceWeights] = {
+  "token": _token_weights,
+  # The product over the row's tokens, without bias but far from 1 ...
+  "sequence": functools.partial(_sequence_weights, reduce="sum"),
+  # ... or their geometric mean.
+  "sequence_mean": functools.partial(_sequence_weights, reduce="mean"),
+}
+
+
+def importance_weights(terms: Terms, config: LossConfig) -> Array | None:
+  """Weights that correct for the engine, without gradient; None for none.
+
+  Args:
+    terms: of one micro-batch.
+    config: which correction.
+
+  Returns:
+    float32, broadcasts to `[B, T]`.
+  """
+  if config.supervised or config.importance == "none":
+    return None
+  fixed = terms._replace(
+    logprobs=jax.lax.stop_gradient(terms.logprobs),
+    old_logprobs=jax.lax.stop_gradient(terms.old_logprobs),
+    behavior_logprobs=jax.lax.stop_gradient(terms.behavior_logprobs),
+  )
+  if callable(config.importance):
+    return jax.lax.stop_gradient(config.importance(fixed, config))
+  return IMPORTANCE_LEVELS[config.importance_level](fixed, config)
 
 
 def log_ratio(terms: Terms, config: LossConfig) -> Array:

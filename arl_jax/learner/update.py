@@ -33,8 +33,9 @@ class UpdateFns:
     zeros: `params -> gradients`, an empty accumulator.
     gradient: see `make_gradient_fn`.
     apply: see `make_apply_fn`.
-    logprobs: `(params, batch) -> [B, T]`, for `MicroBatch.old_logprobs` and
-      for comparing the engine with the learner.
+    logprobs: `(params, batch, scored=None) -> [B, T]`, for
+      `MicroBatch.old_logprobs`, for filters, and for comparing the engine
+      with the learner. `scored` as in `MicroBatch`.
     needs_reference: True if the objective reads a reference policy.
   """
 
@@ -42,7 +43,7 @@ class UpdateFns:
   zeros: Callable[[PyTree], PyTree]
   gradient: Callable[..., tuple[PyTree, Diagnostics]]
   apply: Callable[[LearnerState, PyTree], tuple[LearnerState, dict[str, Array]]]
-  logprobs: Callable[[PyTree, TrajectoryBatch], Array]
+  logprobs: Callable[..., Array]
   needs_reference: bool
 
 
@@ -116,8 +117,12 @@ def make_update_fns(
   def zeros(params: PyTree) -> PyTree:
     return jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
 
-  def logprobs(params: PyTree, batch: TrajectoryBatch) -> Array:
-    scores, _ = objective.row_logprobs(params, batch, model=model, loss=loss)
+  def logprobs(
+    params: PyTree, batch: TrajectoryBatch, scored: Array | None = None
+  ) -> Array:
+    scores, _ = objective.row_logprobs(
+      params, batch, scored, model=model, loss=loss
+    )
     return jnp.where(objective.loss_mask(batch), scores, 0.0)
 
   return UpdateFns(

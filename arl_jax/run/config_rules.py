@@ -23,8 +23,8 @@ _AT_LEAST_ONE = {
   "evaluation": ("num_tasks", "samples_per_task"),
   "checkpoint": ("every", "keep"),
 }
-# Advantages that compare the episodes of a group, so one of them is not enough.
-_GROUPLESS_ADVANTAGES = ("reinforce_plus_plus",)
+# Advantages that do not compare the episodes of a group, so one is enough.
+_GROUPLESS_ADVANTAGES = ("reinforce_plus_plus", "returns")
 
 
 def check(settings: Any) -> None:
@@ -134,7 +134,7 @@ def _check_minibatches(settings: Any) -> Iterator[str]:
 
 def _check_learning_signal(settings: Any) -> Iterator[str]:
   group_size, name = settings.rollout.group_size, settings.advantage.name
-  if group_size < 2 and name not in _GROUPLESS_ADVANTAGES:
+  if group_size < 2 and not (callable(name) or name in _GROUPLESS_ADVANTAGES):
     yield (
       f"config.rollout.group_size is {group_size}, but advantage {name} "
       "compares the episodes of a group; use 2 or more."
@@ -142,6 +142,15 @@ def _check_learning_signal(settings: Any) -> Iterator[str]:
   weight = settings.loss.kl_weight
   if weight < 0:
     yield f"config.loss.kl_weight is {weight}; expected 0 (off) or more."
+  if (
+    settings.loss.surrogate == "decoupled"
+    and not settings.learner.recompute_logprobs
+  ):
+    yield (
+      "config.loss.surrogate is decoupled, whose proximal policy is the one "
+      "before a step's updates; set config.learner.recompute_logprobs to True, "
+      "or use clipped."
+    )
   reset_every = settings.learner.reference_reset_every
   if reset_every > 0 and weight == 0:
     yield (

@@ -1,20 +1,25 @@
 """One learner step: groups of episodes become updated weights."""
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 from typing import Any
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from arl_jax.actors import seeds
 from arl_jax.bridge import batching
 from arl_jax.episode import Group
 from arl_jax.learner import sharding
 from arl_jax.learner.credit import compute_advantages
+from arl_jax.learner.filters import RowFacts, accepted_rows, trained_rows
 from arl_jax.learner.objective import MicroBatch
+from arl_jax.learner.shaping import shape_rewards
 from arl_jax.learner.update import UpdateFns, update
 from arl_jax.run.parts import RunParts
-from arl_jax.types import LearnerState
+from arl_jax.run.settings import Settings
+from arl_jax.types import LearnerState, TrajectoryBatch
 
 
 def learn(
@@ -38,39 +43,48 @@ def learn(
   Returns:
     The state and the step's metrics.
   """
-  rollout, learner = parts.settings.rollout, parts.settings.learner
-  batch = batching.collate_groups(
-    groups,
+  settings = parts.settings
+  rollout, learner = settings.rollout, settings.learner
+  shape = dict(
     num_rows=rollout.tasks_per_step * rollout.group_size,
-    length=rollout.max_length,
     num_turns=rollout.max_turns,
   )
-  advantages = np.asarray(
-    compute_advantages(batch, config=parts.settings.advantage)
+  batch = batching.collate_groups(
+    groups,
+    **shape,
+    length=rollout.max_length,
+    min_group_size=min(2, rollout.group_size),
   )
-  live = np.asarray(batch.row_mask)
-  if learner.drop_zero_variance:
-    live = live & (advantages != 0).any(axis=1)
+  num_accepted = int(batch.row_mask.sum())
+  logprobs = None
+  if learner.recompute_logprobs or settings.filters.reads_logprobs:
+    logprobs = _score(parts, fns, state, batch)
+  batch, advantages, live = _credit(
+    settings, batch, batching.collate_facts(groups, **shape), logprobs
+  )
+  per_token = {"advantages": advantages}
+  if learner.recompute_logprobs and logprobs is not None:
+    per_token["old_logprobs"] = logprobs
   minibatches = batching.split_minibatches(
     live,
     num_minibatches=learner.minibatches_per_step,
     min_rows=learner.min_minibatch_rows,
-    seed=seeds.mix_seed(parts.settings.seed, version),
+    seed=seeds.mix_seed(settings.seed, version),
   )
   all_metrics = []
   for rows in minibatches:
     micros = [
       MicroBatch(
-        jax.device_put(micro, sharding.batch_shardings(parts.mesh, micro)),
-        advantage,
-        scored=batching.scored_columns(micro.action_mask),
+        _placed(parts, piece.batch),
+        scored=batching.scored_columns(piece.batch.action_mask),
+        **piece.per_token,
       )
-      for micro, advantage in batching.micro_batches(
+      for piece in batching.micro_batches(
         batch,
-        advantages,
         rows,
         micro_batch_rows=learner.micro_batch_rows,
         lengths=learner.length_buckets,
+        per_token=per_token,
       )
     ]
     state, metrics = update(state, micros, fns=fns, ref_params=reference)
@@ -78,9 +92,65 @@ def learn(
   return state, _merge(all_metrics) | {
     "num_updates": len(minibatches),
     "rows/trained": int(live.sum()),
+    "rows/rejected": num_accepted - int(batch.row_mask.sum()),
     "tokens/sampled": int(batch.action_mask.sum()),
     "tokens/total": int((batch.segment_ids > 0).sum()),
   }
+
+
+def _credit(
+  settings: Settings,
+  batch: TrajectoryBatch,
+  facts: RowFacts,
+  logprobs: Any,
+) -> tuple[TrajectoryBatch, Any, Any]:
+  """Shapes rewards, rejects rows, computes advantages, drops rows.
+
+  Returns:
+    The batch without the rejected rows, float32 `[B, T]` advantages, and bool
+    `[B]` the rows to learn from; NumPy arrays all of them.
+  """
+  filters = settings.filters
+  if settings.shaping.names:
+    shaped = shape_rewards(batch, config=settings.shaping)
+    batch = _with(batch, turn_rewards=shaped)
+  if filters.before_advantages:
+    accepted = accepted_rows(batch, facts, logprobs, config=filters)
+    batch = _with(batch, row_mask=accepted)
+  advantages = np.asarray(compute_advantages(batch, config=settings.advantage))
+  live = trained_rows(batch, facts, advantages, logprobs, config=filters)
+  return batch, advantages, np.asarray(live)
+
+
+def _with(batch: TrajectoryBatch, **fields: Any) -> TrajectoryBatch:
+  arrays: Any = {name: np.asarray(value) for name, value in fields.items()}
+  return dataclasses.replace(batch, **arrays)
+
+
+def _score(
+  parts: RunParts, fns: UpdateFns, state: LearnerState, batch: TrajectoryBatch
+) -> npt.NDArray[np.float32]:
+  """Returns log-probs `[B, T]` under the weights before the step's updates."""
+  learner = parts.settings.learner
+  scores = np.zeros(batch.tokens.shape, np.float32)
+  for piece in batching.micro_batches(
+    batch,
+    np.flatnonzero(batch.row_mask),
+    micro_batch_rows=learner.micro_batch_rows,
+    lengths=learner.length_buckets,
+  ):
+    found = fns.logprobs(
+      state.params,
+      _placed(parts, piece.batch),
+      batching.scored_columns(piece.batch.action_mask),
+    )
+    width = found.shape[1]
+    scores[piece.rows, :width] = np.asarray(found)[: len(piece.rows)]
+  return scores
+
+
+def _placed(parts: RunParts, batch: TrajectoryBatch) -> TrajectoryBatch:
+  return jax.device_put(batch, sharding.batch_shardings(parts.mesh, batch))
 
 
 def _merge(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -6,7 +6,9 @@ from typing import Literal
 from arl_jax import config as config_lib
 from arl_jax.bridge.engine_config import EngineConfig
 from arl_jax.learner.credit import AdvantageConfig
+from arl_jax.learner.filters import FilterConfig
 from arl_jax.learner.optimizer import OptimizerConfig
+from arl_jax.learner.shaping import ShapingConfig
 from arl_jax.learner.sharding import MeshConfig
 from arl_jax.learner.surrogates import LossConfig
 from arl_jax.run.initial_policy import PolicySettings
@@ -59,7 +61,9 @@ class LearnerSettings:
     min_minibatch_rows: fewest rows of an update, unless there are fewer.
     micro_batch_rows: rows per gradient call.
     length_buckets: padded lengths; `rollout.max_length` is always one.
-    drop_zero_variance: leave out rows without an advantage.
+    recompute_logprobs: score a step's rows with the weights before its
+      updates, which are then the old policy of surrogates and corrections; it
+      is the behaviour policy otherwise. Costs a forward pass.
     reference_reset_every: steps after which the reference becomes the current
       policy; 0 is never.
   """
@@ -69,7 +73,7 @@ class LearnerSettings:
   min_minibatch_rows: int = 16
   micro_batch_rows: int = 32
   length_buckets: tuple[int, ...] = ()
-  drop_zero_variance: bool = True
+  recompute_logprobs: bool = False
   reference_reset_every: int = 0
 
 
@@ -124,6 +128,8 @@ class Settings:
   warmup: WarmupSettings
   rollout: RolloutSettings
   engine: EngineConfig
+  shaping: ShapingConfig = ShapingConfig()
+  filters: FilterConfig = FilterConfig()
   advantage: AdvantageConfig
   loss: LossConfig
   optimizer: OptimizerConfig

@@ -24,12 +24,14 @@ FINGERPRINT_KEYS = (
   "rollout.max_length",
   "rollout.mode",
   "rollout.max_staleness",
+  "shaping.",
+  "filters.",
   "advantage.",
   "loss.",
   "optimizer.",
   "learner.minibatches_per_step",
   "learner.min_minibatch_rows",
-  "learner.drop_zero_variance",
+  "learner.recompute_logprobs",
   "learner.reference_reset_every",
 )
 # Within those: what costs memory or time only.
@@ -127,4 +129,14 @@ def _flatten(
     if config_lib.is_section(value):
       yield from _flatten(value, f"{prefix}{key}.")
     else:
-      yield f"{prefix}{key}", value
+      yield f"{prefix}{key}", _plain(value)
+
+
+def _plain(value: Any) -> Any:
+  """Returns a value of JSON; a function of one's own is known by its name."""
+  if isinstance(value, tuple | list):
+    return [_plain(item) for item in value]
+  if callable(value):
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    return f"{getattr(value, '__module__', '')}.{name}"
+  return value

@@ -1,5 +1,7 @@
 """Batches: what lands where, and that no split changes what is trained."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,55 @@ def test_failed_episodes_and_lonely_ones_do_not_count():
     make_group(1, failed, make_episode(6, [1.0]), make_episode(6, [0.0])),
   )
   np.testing.assert_array_equal(batch.row_mask[:5], [0, 0, 0, 1, 1])
+
+
+def test_groups_of_one_count_where_nothing_is_compared():
+  groups = [make_group(0, make_episode(6, [1.0]))]
+  sizes = dict(num_rows=2, length=12, num_turns=3)
+  alone = batching.collate_groups(groups, **sizes, min_group_size=1)
+  np.testing.assert_array_equal(alone.row_mask, [1, 0])
+  np.testing.assert_array_equal(
+    batching.collate_groups(groups, **sizes).row_mask, [0, 0]
+  )
+
+
+def test_facts_of_rows():
+  def turn(calls, errors, *, reason="stop"):
+    return Turn(
+      action="a",
+      finish_reason=reason,
+      num_tool_calls=calls,
+      num_tool_errors=errors,
+    )
+
+  def episode(status, *turns, num_rows=1):
+    whole = make_episode(6, [], status=status)
+    rows = whole.rows * num_rows
+    return dataclasses.replace(whole, turns=turns, rows=rows)
+
+  done, cut = EpisodeStatus.TERMINATED, EpisodeStatus.MAX_TURNS
+  groups = [
+    # A good call, a refused one, the answer: nothing is void.
+    make_group(0, episode(done, turn(1, 0), turn(1, 1), turn(0, 0))),
+    # An answer that did not end the task, in an episode of two rows.
+    make_group(1, episode(cut, turn(0, 0), turn(2, 1), num_rows=2)),
+    # A call, then an answer, that the token budget cut off.
+    make_group(
+      2,
+      episode(
+        done,
+        turn(1, 1, reason="length"),
+        turn(2, 1, reason="length"),
+        turn(0, 0, reason="length"),
+      ),
+    ),
+  ]
+  facts = batching.collate_facts(groups, num_rows=5, num_turns=3)
+  np.testing.assert_array_equal(facts.truncated, [0, 1, 1, 0, 0])
+  np.testing.assert_array_equal(
+    facts.turn_is_void,
+    [[0, 0, 0], [1, 0, 0], [1, 0, 0], [1, 0, 1], [0, 0, 0]],
+  )
 
 
 def test_an_episode_without_a_row_takes_no_place():
@@ -143,14 +194,21 @@ def test_micro_batches_keep_every_action_token_and_no_more():
   chosen = np.array([0, 1, 2, 4])
   parts = list(
     batching.micro_batches(
-      batch, advantages, chosen, micro_batch_rows=3, lengths=(6, 8)
+      batch,
+      chosen,
+      micro_batch_rows=3,
+      lengths=(6, 8),
+      per_token={"advantages": advantages},
     )
   )
   # Short rows first, three together in 6 columns; the long one in all 12.
-  assert [p.tokens.shape for p, _ in parts] == [(3, 6), (3, 12)]
-  assert [int(p.row_mask.sum()) for p, _ in parts] == [3, 1]
-  assert sum(int(p.action_mask.sum()) for p, _ in parts) == 2 * 4
-  kept = np.concatenate([a[p.action_mask] for p, a in parts])
+  assert [part.batch.tokens.shape for part in parts] == [(3, 6), (3, 12)]
+  assert [part.rows.tolist() for part in parts] == [[0, 4, 2], [1]]
+  assert [int(part.batch.row_mask.sum()) for part in parts] == [3, 1]
+  assert sum(int(part.batch.action_mask.sum()) for part in parts) == 2 * 4
+  kept = np.concatenate(
+    [part.per_token["advantages"][part.batch.action_mask] for part in parts]
+  )
   np.testing.assert_array_equal(
     np.sort(kept), np.sort(advantages[chosen][:, 2:4].ravel())
   )

@@ -85,6 +85,42 @@ def make_batch():
 
 
 @pytest.fixture(scope="session")
+def make_outcomes(make_batch):
+  """Rows of one turn of three tokens, with an outcome as its reward."""
+
+  def make(outcomes, **fields):
+    outcomes = np.asarray(outcomes, np.float32)
+    batch = make_batch(num_rows=len(outcomes), num_tokens=8, num_turns=2)
+    turn_ids = np.full((len(outcomes), 8), -1, np.int32)
+    turn_ids[:, 2:5] = 0
+    turn_mask = np.zeros((len(outcomes), 2), bool)
+    turn_mask[:, 0] = True
+    rewards = np.zeros((len(outcomes), 2), np.float32)
+    rewards[:, 0] = outcomes
+    batch = batch.replace(
+      turn_ids=turn_ids,
+      action_mask=turn_ids >= 0,
+      turn_mask=turn_mask,
+      turn_rewards=rewards,
+    )
+    return batch.replace(**fields)
+
+  return make
+
+
+@pytest.fixture
+def counted_model(toy_model):
+  """The toy policy with the list of shapes that it was traced for."""
+  traces = []
+
+  def counted(params, tokens, positions, segment_ids):
+    traces.append(tokens.shape)
+    return toy_model.apply(params, tokens, positions, segment_ids)
+
+  return ModelFns(counted, toy_model.unembedding), traces
+
+
+@pytest.fixture(scope="session")
 def make_learner(toy_model, toy_params):
   """Returns a state on one device and the functions that update it."""
 

@@ -8,28 +8,11 @@ from arl_jax.learner.credit import (
   ESTIMATORS,
   AdvantageConfig,
   compute_advantages,
+  history_contexts,
 )
 from arl_jax.learner.surrogates import LossConfig
 from arl_jax.learner.update import update
-
-
-def outcomes_batch(make_batch, outcomes, **fields):
-  """One turn per row, with the row's outcome as its reward."""
-  outcomes = np.asarray(outcomes, np.float32)
-  batch = make_batch(num_rows=len(outcomes), num_tokens=8, num_turns=2)
-  turn_ids = np.full((len(outcomes), 8), -1, np.int32)
-  turn_ids[:, 2:5] = 0
-  turn_mask = np.zeros((len(outcomes), 2), bool)
-  turn_mask[:, 0] = True
-  rewards = np.zeros((len(outcomes), 2), np.float32)
-  rewards[:, 0] = outcomes
-  batch = batch.replace(
-    turn_ids=turn_ids,
-    action_mask=turn_ids >= 0,
-    turn_mask=turn_mask,
-    turn_rewards=rewards,
-  )
-  return batch.replace(**fields)
+from arl_jax.ops.grouping import dense_ids, history_context_ids
 
 
 def of_rows(batch, **config):
@@ -45,8 +28,8 @@ def of_rows(batch, **config):
   return per_row
 
 
-def test_group_relative_golden(make_batch):
-  batch = outcomes_batch(make_batch, [1, 0, 0, 1, 3, 3, 3, 3])
+def test_group_relative_golden(make_outcomes):
+  batch = make_outcomes([1, 0, 0, 1, 3, 3, 3, 3])
   std = np.std([1, 0, 0, 1], ddof=1)
   expected = np.array([0.5, -0.5, -0.5, 0.5, 0, 0, 0, 0])
   np.testing.assert_allclose(of_rows(batch), expected / std, rtol=1e-5)
@@ -56,22 +39,19 @@ def test_group_relative_golden(make_batch):
   )
 
 
-def test_rejected_row_moves_nobody(make_batch):
+def test_rejected_row_moves_nobody(make_outcomes):
   row_mask = np.ones(8, bool)
   row_mask[3] = False
-  batch = outcomes_batch(
-    make_batch, [1, 0, 0, 100, 3, 3, 3, 3], row_mask=row_mask
-  )
+  batch = make_outcomes([1, 0, 0, 100, 3, 3, 3, 3], row_mask=row_mask)
   found = of_rows(batch, scale="none")
   np.testing.assert_allclose(
     found, [2 / 3, -1 / 3, -1 / 3, 0, 0, 0, 0, 0], rtol=1e-6
   )
 
 
-def test_rows_of_one_episode_share_return_and_count_once(make_batch):
+def test_rows_of_one_episode_share_return_and_count_once(make_outcomes):
   # Episode 0 has rows 0 and 1, worth 1 + 2; the others are worth 0 and 3.
-  batch = outcomes_batch(
-    make_batch,
+  batch = make_outcomes(
     [1, 2, 0, 3],
     episode_ids=np.array([0, 0, 1, 2], np.int32),
     group_ids=np.zeros(4, np.int32),
@@ -85,9 +65,9 @@ def test_rows_of_one_episode_share_return_and_count_once(make_batch):
   )
 
 
-def test_turn_credit_reaches_the_tokens_of_its_turn(make_batch):
+def test_turn_credit_reaches_the_tokens_of_its_turn(make_outcomes):
   # Two rows act from one state; only the first turn's reward differs.
-  batch = outcomes_batch(make_batch, [2, 0], group_ids=np.zeros(2, np.int32))
+  batch = make_outcomes([2, 0], group_ids=np.zeros(2, np.int32))
   turn_ids = np.full((2, 8), -1, np.int32)
   turn_ids[:, 1:3], turn_ids[:, 4:6] = 0, 1
   batch = batch.replace(
@@ -103,6 +83,62 @@ def test_turn_credit_reaches_the_tokens_of_its_turn(make_batch):
   np.testing.assert_allclose(values, expected, rtol=1e-6)
 
 
+def test_history_contexts_are_those_of_the_host(make_batch):
+  batch = make_batch(num_rows=12, num_tokens=32, num_turns=6)
+  rng = np.random.default_rng(2)
+  known = batch.turn_mask & (rng.random(batch.turn_mask.shape) < 0.9)
+  keys = [
+    [int(key) if is_known else None for key, is_known in zip(*row, strict=True)]
+    for row in zip(rng.integers(0, 2, size=known.shape), known, strict=True)
+  ]
+  groups = np.asarray(batch.group_ids)
+  ids = dense_ids(
+    None if key is None else (group, key)
+    for group, row in zip(groups, keys, strict=True)
+    for key in row
+  )
+  batch = batch.replace(state_ids=ids.reshape(known.shape))
+  expected = history_context_ids(keys, groups.tolist(), num_levels=3)
+  found = np.asarray(history_contexts(batch, num_levels=3))
+  assert found.max() < found[0].size
+  np.testing.assert_array_equal(found >= 0, expected >= 0)
+  for one, two in zip(found, expected, strict=True):
+    assert len(np.unique(two)) > 2
+    np.testing.assert_array_equal(
+      one.reshape(-1, 1) == one.reshape(-1), two.reshape(-1, 1) == two.ravel()
+    )
+
+
+def test_hgpo_golden(make_outcomes):
+  # Both rows go from state 0 to state 1, a third comes to it from nowhere.
+  turn_ids = np.full((3, 8), -1, np.int32)
+  turn_ids[:, 1:3], turn_ids[:2, 4:6] = 0, 1
+  batch = make_outcomes(
+    [0, 0, 6],
+    turn_ids=turn_ids,
+    action_mask=turn_ids >= 0,
+    turn_mask=np.array([[1, 1], [1, 1], [1, 0]], bool),
+    turn_rewards=np.array([[0, 3], [0, 0], [6, 0]], np.float32),
+    state_ids=np.array([[0, 1], [0, 1], [1, -1]], np.int32),
+  )
+  values = np.asarray(
+    compute_advantages(
+      batch,
+      config=AdvantageConfig(
+        name="hgpo", scale="none", history_levels=2, history_power=1.0
+      ),
+    )
+  )
+  # State 1: returns 3, 0, 6 with mean 3. After state 0: 3, 0 with mean 1.5.
+  # Level 1 weighs twice as much as level 0.
+  np.testing.assert_allclose(values[:, 1], [1.5, -1.5, 3.0])
+  np.testing.assert_allclose(
+    values[:2, 4], [(0 + 2 * 1.5) / 3, (-3 + 2 * -1.5) / 3], rtol=1e-6
+  )
+  with pytest.raises(ValueError, match="history_levels is 0"):
+    AdvantageConfig(history_levels=0)
+
+
 @pytest.fixture(scope="module")
 def toy_learner(make_learner):
   return make_learner(LossConfig(), optax.adam(1e-2))
@@ -112,8 +148,14 @@ def toy_learner(make_learner):
 def test_every_estimator_trains_and_ignores_the_order_of_rows(
   toy_learner, make_batch, name
 ):
+  traces = []
+
+  def counted(batch, config):
+    traces.append(batch.tokens.shape)
+    return ESTIMATORS[name](batch, config)
+
   batch = make_batch()
-  config = AdvantageConfig(name=name)
+  config = AdvantageConfig(name=counted)
   values = np.asarray(compute_advantages(batch, config=config))
   order = np.random.default_rng(0).permutation(len(batch.tokens))
   shuffled = jax.tree.map(lambda x: x[order], batch)
@@ -123,6 +165,7 @@ def test_every_estimator_trains_and_ignores_the_order_of_rows(
     rtol=1e-4,
     atol=1e-6,
   )
+  assert traces == [batch.tokens.shape]
   initial, fns = toy_learner
   state = jax.tree.map(jnp.copy, initial)
   for _ in range(2):
@@ -130,6 +173,9 @@ def test_every_estimator_trains_and_ignores_the_order_of_rows(
   assert metrics["grad_norm"] > 0
   assert metrics["skipped_updates"] == 0
   assert int(state.step) == 2
+  # One compile of the update serves every estimator.
+  assert fns.gradient._cache_size() == 1
+  assert fns.apply._cache_size() == 1
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))

@@ -164,14 +164,8 @@ def test_gradient_that_is_not_finite_is_skipped(make_learner, make_batch):
   assert int(state.step) == 2
 
 
-def test_compiles_once_per_shape(make_learner, make_batch, toy_model):
-  traces = []
-
-  def counted(params, tokens, positions, segment_ids):
-    traces.append(tokens.shape)
-    return toy_model.apply(params, tokens, positions, segment_ids)
-
-  model = ModelFns(counted, toy_model.unembedding)
+def test_compiles_once_per_shape(make_learner, make_batch, counted_model):
+  model, traces = counted_model
   state, fns = make_learner(LossConfig(), optax.adam(0.1), model=model)
   long, short = make_batch(4), make_batch(6, num_tokens=20)
   for _ in range(3):

@@ -40,6 +40,7 @@ def test_shipped_variants_are_possible(variant):
     (["learner.length_buckets=(96,999)"], "config.learner.length_buckets"),
     (["warmup.length_buckets=(0,96)"], "config.warmup.length_buckets"),
     (["loss.kl_weight=-0.1"], "config.loss.kl_weight is -0.1"),
+    (["loss.surrogate=decoupled"], "config.learner.recompute_logprobs"),
     (["learner.reference_reset_every=5"], "there is no reference while"),
   ],
 )
@@ -57,6 +58,15 @@ def test_every_problem_is_listed():
   assert len(str(caught.value).splitlines()) == 2
 
 
+def test_a_group_of_one_passes_where_nothing_is_compared():
+  config_rules.check(
+    _config(
+      "--config.rollout.group_size=1",
+      "--config.advantage.name=reinforce_plus_plus",
+    )
+  )
+
+
 def test_possible_neighbours_pass():
   config_rules.check(
     _config(
@@ -65,5 +75,7 @@ def test_possible_neighbours_pass():
       "--config.loss.kl_weight=0.1",
       "--config.learner.reference_reset_every=5",
       "--config.evaluation.temperature=0",
+      "--config.loss.surrogate=decoupled",
+      "--config.learner.recompute_logprobs=True",
     )
   )

@@ -33,6 +33,18 @@ def test_fingerprint_holds_what_a_resume_shares():
   }
 
 
+def _keep_all(terms, config):
+  return terms.batch.row_mask
+
+
+def test_a_function_is_known_by_its_name():
+  config = config_dict.ConfigDict(
+    {"filters": {"after_advantages": ("truncation", _keep_all)}}
+  )
+  ((_, names),) = json.loads(workdir.fingerprint(config)).items()
+  assert names == ["truncation", f"{__name__}._keep_all"]
+
+
 def test_same_folder_takes_the_same_configuration_again(tmp_path):
   workdir.claim_workdir(_config(), tmp_path)
   longer = {"learner.num_steps": 40, "rollout.step_timeout_seconds": 9.0}

@@ -1,0 +1,176 @@
+"""One learner step on a toy policy: what its settings do to the rows."""
+
+import dataclasses
+import functools
+import types
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from arl_jax.episode import Episode, EpisodeStatus, Group, Row, Task, Turn
+from arl_jax.learner import sharding
+from arl_jax.learner.credit import AdvantageConfig
+from arl_jax.learner.filters import FilterConfig
+from arl_jax.learner.shaping import ShapingConfig
+from arl_jax.learner.state import ModelFns, init_state, state_shardings
+from arl_jax.learner.surrogates import LossConfig
+from arl_jax.learner.update import make_update_fns
+from arl_jax.run import learner_step
+from arl_jax.run.settings import LearnerSettings, RolloutSettings
+
+TASK = Task(task_id="t", prompt="p")
+VOCAB = 5
+NO_FILTERS = FilterConfig(after_advantages=())
+
+
+def make_episode(reward, tokens, *, status=EpisodeStatus.TERMINATED):
+  mask = np.arange(len(tokens)) > 0
+  return Episode(
+    task=TASK,
+    member=0,
+    status=status,
+    rows=(
+      Row(
+        tokens=np.asarray(tokens, np.int32),
+        action_mask=mask,
+        turn_ids=np.where(mask, 0, -1).astype(np.int32),
+        behavior_logprobs=np.where(mask, -1.5, 0.0).astype(np.float32),
+        policy_versions=np.where(mask, 0, -1).astype(np.int32),
+      ),
+    ),
+    turns=(Turn(action="a", finish_reason="stop", reward=reward),),
+  )
+
+
+def make_groups():
+  """Two groups: one whose first member was cut off, one without a signal."""
+  cut = EpisodeStatus.MAX_TOKENS
+  members = [
+    [make_episode(0.0, [0, 1, 2, 3, 4], status=cut), make_episode(1.0, [0, 1])],
+    [make_episode(0.5, [0, 2, 3]), make_episode(0.5, [0, 3, 3, 1])],
+  ]
+  members[0].append(make_episode(0.5, [0, 4, 4]))
+  members[1].append(make_episode(0.5, [0, 1, 1]))
+  return [
+    Group(ordinal=i, task=TASK, episodes=tuple(episodes))
+    for i, episodes in enumerate(members)
+  ]
+
+
+PARAMS = {"table": jnp.zeros((VOCAB, VOCAB))}
+
+
+@functools.cache
+def make_learner(loss):
+  """A learner whose parameters are the logits after each token."""
+  mesh = sharding.make_mesh(sharding.MeshConfig(), jax.devices()[:1])
+  places = {"table": sharding.replicated(mesh)}
+  model = ModelFns(
+    lambda p, tokens, *_: p["table"][tokens], lambda _: jnp.eye(VOCAB)
+  )
+  optimizer = optax.sgd(1.0)
+  shardings = state_shardings(PARAMS, optimizer, shardings=places)
+  fns = make_update_fns(model, loss, optimizer, shardings=shardings)
+  return mesh, fns, init_state(PARAMS, optimizer, shardings=places)
+
+
+def step(*, loss=None, **sections):
+  """Takes one step of the given settings."""
+  fields: dict[str, Any] = dict(
+    seed=0,
+    rollout=RolloutSettings(
+      tasks_per_step=2, group_size=3, max_turns=2, max_length=8
+    ),
+    learner=LearnerSettings(
+      minibatches_per_step=2,
+      min_minibatch_rows=1,
+      micro_batch_rows=2,
+      length_buckets=(4,),
+    ),
+    filters=FilterConfig(),
+    shaping=ShapingConfig(),
+    advantage=AdvantageConfig(scale="none"),
+  )
+  settings = types.SimpleNamespace(**(fields | sections))
+  mesh, fns, state = make_learner(
+    loss or LossConfig(surrogate="policy_gradient")
+  )
+  parts: Any = types.SimpleNamespace(settings=settings, mesh=mesh)
+  state, metrics = learner_step.learn(
+    parts, fns, jax.tree.map(jnp.copy, state), None, make_groups(), 0
+  )
+  return np.asarray(state.params["table"]), metrics
+
+
+@pytest.mark.parametrize(
+  ("filters", "trained", "rejected"),
+  [
+    # Only the first group has a signal, and its third member is its mean.
+    (FilterConfig(), 2, 0),
+    (NO_FILTERS, 6, 0),
+    # The mean of those left is 0.75, so both have a signal.
+    (FilterConfig(before_advantages=("truncation",)), 2, 1),
+    (FilterConfig(after_advantages=("truncation",)), 5, 0),
+    (FilterConfig(before_advantages=("informative_groups",)), 2, 3),
+  ],
+)
+def test_filters_choose_the_rows(filters, trained, rejected):
+  _, metrics = step(filters=filters)
+  assert metrics["rows/trained"] == trained
+  assert metrics["rows/rejected"] == rejected
+
+
+def test_a_rejected_row_moves_no_baseline_and_a_dropped_one_does():
+  learner = LearnerSettings(minibatches_per_step=1, micro_batch_rows=8)
+  late = FilterConfig(after_advantages=("truncation", "nonzero_advantages"))
+  early = FilterConfig(before_advantages=("truncation",))
+  # Dropped: 1 - 1/2 on the single token of [0, 1], which follows token 0.
+  table, _ = step(filters=late, learner=learner)
+  expected = np.zeros((VOCAB, VOCAB))
+  expected[0] = 0.5 * (np.eye(VOCAB)[1] - 1 / VOCAB)
+  np.testing.assert_allclose(table, expected, rtol=1e-5, atol=1e-7)
+  # Rejected: 1/4 there, and -1/4 on both tokens of [0, 4, 4]; a mean of three.
+  table, _ = step(filters=early, learner=learner)
+  expected[0] = (np.eye(VOCAB)[1] - np.eye(VOCAB)[4]) / 12
+  expected[4] = -(np.eye(VOCAB)[4] - 1 / VOCAB) / 12
+  np.testing.assert_allclose(table, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_recomputed_logprobs_are_the_old_policy():
+  learner = LearnerSettings(
+    minibatches_per_step=1, micro_batch_rows=2, length_buckets=(4,)
+  )
+  again = dataclasses.replace(learner, recompute_logprobs=True)
+  loss = LossConfig(surrogate="decoupled")
+  _, metrics = step(loss=loss, learner=again, filters=NO_FILTERS)
+  # The first update's ratio is to the weights themselves, not to the engine.
+  assert metrics["ratio/mean"] == pytest.approx(1.0, abs=1e-6)
+  assert metrics["logprob_gap/max"] == pytest.approx(np.log(5) - 1.5, abs=1e-5)
+  _, metrics = step(loss=LossConfig(), learner=learner, filters=NO_FILTERS)
+  assert metrics["ratio/max"] == pytest.approx(np.exp(1.5) / 5, rel=1e-5)
+
+
+def test_ratios_of_the_learner_filter_rows():
+  # Every token has the ratio exp(1.5) / 5 = 0.896: three of them make 0.72.
+  near = FilterConfig(
+    before_advantages=("sequence_ratio",), ratio_lower=0.89, ratio_upper=0.9
+  )
+  far = FilterConfig(before_advantages=("sequence_ratio",), ratio_lower=0.95)
+  assert step(filters=near)[1]["rows/rejected"] == 0
+  table, metrics = step(filters=far)
+  assert metrics["rows/rejected"] == 6
+  assert metrics["num_updates"] == 0
+  assert not table.any()
+
+
+def test_shaping_comes_before_advantages():
+  shaping = ShapingConfig(
+    names=("overlong_penalty",), overlong_length=4, overlong_buffer=2
+  )
+  # The second group gets a signal from its one row of three tokens.
+  _, metrics = step(shaping=shaping)
+  assert metrics["rows/trained"] == 2 + 1 + 3
