@@ -37,8 +37,8 @@ def report_run(
     folder / "learning_curve.png",
     series=(
       "success",
-      "pass@1",
       "num_turns/mean",
+      "truncated_fraction",
       "frac_reward_zero_std",
       "entropy",
       "grad_norm",
