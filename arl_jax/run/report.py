@@ -7,6 +7,17 @@ from arl_jax.reporting import plots, transcripts
 from arl_jax.reporting.metrics import read_metrics
 
 
+# Metrics that the picture shows, a panel each.
+CURVES = (
+  "success",
+  "num_turns/mean",
+  "truncated_fraction",
+  "frac_reward_zero_std",
+  "entropy",
+  "grad_norm",
+)
+
+
 def report_run(
   folder: pathlib.Path,
   evaluation: Evaluation | None,
@@ -35,14 +46,7 @@ def report_run(
   curve = plots.write_learning_curve(
     [r for r in records if r.get("phase") != "warmup"],
     folder / "learning_curve.png",
-    series=(
-      "success",
-      "num_turns/mean",
-      "truncated_fraction",
-      "frac_reward_zero_std",
-      "entropy",
-      "grad_norm",
-    ),
+    series=CURVES,
     title=folder.name,
   )
   print(f"\nlearning curve  {curve}")
