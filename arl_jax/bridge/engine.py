@@ -15,6 +15,8 @@ from arl_jax.bridge.slots import Placement, SlotTable
 from arl_jax.models import decode
 from arl_jax.models.transformer import ModelConfig
 
+_QUIET_TICKS = 16
+
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class _Request:
@@ -180,6 +182,7 @@ class Engine:
       raise
 
   async def _round(self) -> None:
+    await self._settle()
     self._drop_cancelled()
     self._switch_weights()
     placements = self._admit()
@@ -190,13 +193,14 @@ class Engine:
     )
     self._table.commit(placements)
     self._deliver(tokens, logprobs, counts)
-    await self._settle()
 
   async def _settle(self) -> None:
-    # Episodes whose turn has just ended get the loop until none of them adds
-    # a request, so that their next turns share a batch.
+    # Episodes get the loop until none of them adds a request, so that their
+    # turns share a batch; and so that the batch does not depend on how fast
+    # the device is: whoever need not wait for it arrives before it starts.
+    # An episode that ends takes a few ticks to make room for the next one.
     quiet = 0
-    while quiet < 3:
+    while quiet < _QUIET_TICKS:
       waiting = len(self._waiting)
       await asyncio.sleep(0)
       quiet = quiet + 1 if len(self._waiting) == waiting else 0

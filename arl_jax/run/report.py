@@ -6,7 +6,6 @@ from arl_jax.evaluate import Evaluation, format_evaluation
 from arl_jax.reporting import plots, transcripts
 from arl_jax.reporting.metrics import read_metrics
 
-
 # Metrics that the picture shows, a panel each.
 CURVES = (
   "success",

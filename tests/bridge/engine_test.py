@@ -1,6 +1,7 @@
 """The engine against whole-row forward passes of the same weights."""
 
 import asyncio
+import time
 from typing import Any
 
 import jax
@@ -237,8 +238,8 @@ def test_new_weights_between_chunks(params, mode):
         ids, sampling=SamplingParams(max_tokens=16, seed=5), session="a"
       )
     )
-    # The first chunk is on the device thread when the loop runs again.
-    for _ in range(3):
+    # Some ticks later the first chunk is on the device thread.
+    for _ in range(40):
       await asyncio.sleep(0)
     engine.set_params(other, 1)
     return ids, await running
@@ -358,3 +359,41 @@ def test_a_broken_device_step_reaches_every_waiter(params):
       await engine.generate(prompt(0), sampling=SamplingParams(), session="z")
 
   with_engine(params, body)
+
+
+def test_batches_do_not_depend_on_the_speed_of_the_device(params):
+  """What the device computes is the same however late its answers come."""
+
+  def run(delay):
+    calls = []
+
+    async def body(engine):
+      original = engine._device.step
+
+      def step(placements, *rest):
+        calls.append([(p.slot, p.source, p.start) for p in placements])
+        time.sleep(delay * (len(calls) % 2))
+        return original(placements, *rest)
+
+      engine._device.step = step
+
+      async def episode(member):
+        # Members start some ticks apart, as the groups of a pool do.
+        for _ in range(member):
+          await asyncio.sleep(0)
+        ids = prompt(member, 4 + member)
+        for turn in range(2):
+          done = await engine.generate(
+            ids,
+            sampling=SamplingParams(max_tokens=3 + member, seed=turn),
+            session=str(member),
+          )
+          ids = np.concatenate([ids, done.token_ids, prompt(turn, 2)])
+        engine.end_session(str(member))
+
+      await asyncio.gather(*(episode(m) for m in range(6)))
+
+    with_engine(params, body)
+    return calls
+
+  assert run(0.0) == run(0.02)

@@ -13,10 +13,11 @@ from arl_jax.run import warmup
 from arl_jax.run.suites import EnvironmentSettings, flight_booking_suite
 from arl_jax.text.chat import ChatFormat
 from arl_jax.text.tokenizer import train_tokenizer
+from arl_jax.text.tool_calls import Style
 
 
 @functools.cache
-def parts(style="hermes"):
+def parts(style: Style = "hermes"):
   suite = flight_booking_suite(EnvironmentSettings(style=style))
   texts = [
     text
