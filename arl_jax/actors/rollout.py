@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Mapping
 import dataclasses
+import hashlib
 import math
 import time
 import traceback
@@ -157,7 +158,10 @@ async def _interact(
   session: str,
 ) -> EpisodeStatus:
   """Lets policy and environment take turns; the draft has at least a prompt."""
-  row, state_key = draft.row, None
+  row = draft.row
+  # Before the first action the policy has seen the prompt and no more, so
+  # members of a group with the same prompt share this state.
+  state_key = f"prompt/{hashlib.sha256(row.tokens.tobytes()).hexdigest()}"
   for turn in range(limits.max_turns):
     budget = min(limits.max_tokens_per_turn, limits.max_length - len(row))
     started, fed = time.perf_counter(), row.tokens
