@@ -57,11 +57,36 @@ def floats(
 
 
 def mask(
-  name: str, value: Any, layout: str, shape: Sequence[int | None]
+  name: str, value: Any, layout: str, shape: Sequence[int | None] | None
 ) -> Array:
-  """Returns `value` as bool; 1 and True are where it counts."""
+  """Returns `value` as bool; refuses weights and ids, which a cast would hide.
+
+  Nobody can look at values under a trace, so that floats are refused there.
+
+  Args:
+    name: the argument's.
+    value: bool, or numbers that are 0 or 1.
+    layout: the axes in words.
+    shape: the size of each axis, None for any; None for any shape.
+  """
   numbers = array(name, value)
-  _check_shape(name, numbers, layout, shape)
+  if shape is not None:
+    _check_shape(name, numbers, layout, shape)
+  if numbers.dtype == jnp.bool_:
+    return numbers
+  if is_concrete(numbers):
+    others = np.asarray(numbers)
+    others = others[(others != 0) & (others != 1)]
+    if others.size:
+      raise ValueError(
+        f"{name} holds {others[0]}; expected 0 and 1. A mask says what counts, "
+        "not how much: multiply weights into the values"
+      )
+  elif not jnp.issubdtype(numbers.dtype, jnp.integer):
+    raise ValueError(
+      f"{name} has dtype {numbers.dtype} under a trace, where nobody can see "
+      f"that it holds 0 and 1 alone; pass a bool, such as {name} != 0"
+    )
   return numbers.astype(jnp.bool_)
 
 

@@ -238,6 +238,14 @@ def bi_level_gae(
     rewards, values, action_mask, ("rewards", "values", "action_mask")
   )
   turn_ids = checks.ids("turn_ids", turn_ids, "[B, T]", mask.shape)
+  checks.ids_in_range(
+    "turn_ids",
+    turn_ids,
+    mask,
+    num_name="the number of tokens",
+    num=mask.shape[1],
+    lowest=-1,
+  )
   ends = turns.turn_end_mask(jnp.where(mask, turn_ids, -1))
   _, turn_returns = _backward(
     jnp.where(ends, rewards, 0.0),

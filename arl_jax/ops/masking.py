@@ -20,9 +20,9 @@ LOG_RATIO_LIMIT = 20.0
 def _inputs(x: ArrayLike, mask: ArrayLike) -> tuple[Array, Array]:
   """Returns `x` in float32 with 0 where masked, the mask at its full shape."""
   x = checks.floats("x", x, "any shape", None)
-  mask = checks.array("mask", mask)
+  mask = checks.mask("mask", mask, "any shape", None)
   try:
-    mask = jnp.broadcast_to(mask.astype(jnp.bool_), x.shape)
+    mask = jnp.broadcast_to(mask, x.shape)
   except ValueError as error:
     raise ValueError(
       f"mask has shape {mask.shape}; expected one that broadcasts to the "

@@ -32,8 +32,9 @@ Term = Callable[[Array, Array, Array], Array]
 
 def penalty(estimator: str) -> Term:
   def term(logprobs: Array, ref: Array, sampler: Array) -> Array:
+    mask = jnp.ones(logprobs.shape, bool)
     return arl.kl_penalty_loss(
-      logprobs, ref, sampler, jnp.ones_like(logprobs), estimator=estimator
+      logprobs, ref, sampler, mask, estimator=estimator
     )
 
   return term
@@ -45,7 +46,7 @@ def k1_as_loss(logprobs: Array, ref: Array, sampler: Array) -> Array:
 
 def k1_in_reward(logprobs: Array, ref: Array, sampler: Array) -> Array:
   rewards = -arl.kl_k1(logprobs, ref)
-  mask = jnp.ones_like(logprobs)
+  mask = jnp.ones(logprobs.shape, bool)
   return arl.policy_gradient_loss(logprobs, rewards, mask)
 
 

@@ -342,7 +342,7 @@ CASES += [
   for mode in ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
 ]
 
-_MASKS = {
+MASKS = {
   "mask": ACTION_MASK,
   "action_mask": ACTION_MASK,
   "turn_mask": TURN_MASK,
@@ -359,8 +359,8 @@ def arrays(case: Case, seed: int = 0) -> dict[str, np.ndarray]:
   made: dict[str, np.ndarray] = {"row_mask": ROW_MASK}
   for name, layout in case.layouts.items():
     shape = tuple(SIZES[axis] for axis in layout)
-    if name in _MASKS:
-      made[name] = _MASKS[name]
+    if name in MASKS:
+      made[name] = MASKS[name]
     elif name == "turn_ids":
       made[name] = TURN_IDS
     elif name in _OPTIONAL_IDS:
@@ -388,7 +388,7 @@ def live_places(
   rows = np.ones(SIZES["B"], bool)
   if case.takes_row_mask:
     rows = rows & given["row_mask"]
-  masks = {layouts[n]: given[n] for n in layouts if n in _MASKS}
+  masks = {layouts[n]: given[n] for n in layouts if n in MASKS}
   if "turn_ids" in layouts and "BT" not in masks:
     masks["BT"] = given["turn_ids"] >= 0
     if layouts.get("values") == "BK":  # a turn that no token names
@@ -399,7 +399,7 @@ def live_places(
   places = {}
   for name, layout in layouts.items():
     live = np.ones(tuple(SIZES[axis] for axis in layout), bool)
-    if name in _MASKS or (
+    if name in MASKS or (
       name == "turn_ids"
       and "action_mask" not in layouts
       and "mask" not in layouts

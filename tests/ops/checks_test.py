@@ -36,6 +36,61 @@ def test_a_wrong_shape_is_named_for_every_function(case: Case):
       case({**given, name: array[None, None]})
 
 
+MASKS = ("truncated", "turn_is_void", *cases.MASKS)
+MASKED = [
+  case
+  for case in cases.CASES
+  if case.takes_row_mask or any(name in MASKS for name in case.layouts)
+]
+WITH_IDS = [
+  case
+  for case in cases.CASES
+  # turn_end_mask takes any id: it only tells equal from different.
+  if case.name != "turn_end_mask"
+  and any(name.endswith("_ids") for name in case.layouts)
+]
+
+
+@pytest.mark.parametrize("case", MASKED, ids=lambda case: case.name)
+def test_a_mask_of_weights_is_named_for_every_function(case: Case):
+  given = cases.arrays(case)
+  arguments = [name for name in case.layouts if name in MASKS]
+  for name in [*arguments, *["row_mask"] * case.takes_row_mask]:
+    weights = given[name] * np.float32(0.5)
+    with pytest.raises(ValueError, match=f"mask holds 0.5|{name} holds 0.5"):
+      case({**given, name: weights})
+
+    def traced(weights: jax.Array, name: str = name) -> Any:
+      return case({**given, name: weights})
+
+    with pytest.raises(ValueError, match="has dtype float32 under a trace"):
+      jax.eval_shape(traced, weights)
+
+
+@pytest.mark.parametrize("case", WITH_IDS, ids=lambda case: case.name)
+def test_an_id_out_of_range_is_named_for_every_function(case: Case):
+  given = cases.arrays(case)
+  places = cases.live_places(case, given)
+  for name in (name for name in case.layouts if name.endswith("_ids")):
+    for wrong in (-5, 99):
+      ids = np.where(places[name], np.int32(wrong), given[name])
+      with pytest.raises(ValueError, match=f"{name} holds {wrong}"):
+        case({**given, name: ids})
+
+
+@pytest.mark.parametrize("case", WITH_IDS, ids=lambda case: case.name)
+def test_ids_that_are_no_integers_are_named_for_every_function(case: Case):
+  given = cases.arrays(case)
+  for name in (name for name in case.layouts if name.endswith("_ids")):
+    with pytest.raises(ValueError, match=f"{name} has dtype float32"):
+      case({**given, name: given[name].astype(np.float32)})
+
+
+def test_ids_are_no_mask():
+  with pytest.raises(ValueError, match="mask holds -1; expected 0 and 1"):
+    arl.masked_mean(TWO, jnp.array([[-1, 0, 1]]))
+
+
 @pytest.mark.parametrize(
   ("call", "message"),
   [

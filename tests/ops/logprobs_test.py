@@ -101,6 +101,33 @@ def test_chunked_never_holds_the_logits_of_a_row():
   assert _largest(program.jaxpr) <= chunk * vocabulary
 
 
+def _temporary_bytes(score) -> int:
+  """What a gradient of `score` needs besides arguments and results."""
+
+  def loss(hidden, unembedding, tokens):
+    logprobs, entropies = score(hidden, unembedding, tokens)
+    return jnp.sum(logprobs + 0.1 * entropies)
+
+  rows, length, width, vocabulary = 8, 256, 64, 49152
+  lowered = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(
+    jax.ShapeDtypeStruct((rows, length, width), jnp.float32),
+    jax.ShapeDtypeStruct((width, vocabulary), jnp.float32),
+    jax.ShapeDtypeStruct((rows, length), jnp.int32),
+  )
+  analysis = lowered.compile().memory_analysis()
+  assert analysis is not None
+  return analysis.temp_size_in_bytes
+
+
+def test_chunks_take_less_than_a_third_of_the_memory():
+  def dense(hidden, unembedding, tokens):
+    logits = hidden @ unembedding
+    return arl.token_logprobs(logits, tokens), arl.token_entropies(logits)
+
+  chunked = functools.partial(arl.chunked_token_logprobs, chunk_size=32)
+  assert _temporary_bytes(chunked) < _temporary_bytes(dense) / 3
+
+
 def test_scores_of_bfloat16_are_float32():
   hidden, unembedding, tokens = _model()
   logprobs, entropies = arl.chunked_token_logprobs(

@@ -152,14 +152,14 @@ def test_row_order_never_matters(case: Case):
 def test_padding_never_matters(case: Case):
   given = cases.arrays(case)
   layouts = {**case.layouts, "row_mask": "B"}
-  pads_rows = case.takes_row_mask or any(n in layouts for n in cases._MASKS)
+  pads_rows = case.takes_row_mask or any(n in layouts for n in cases.MASKS)
   extra = {"T": 2, "K": 1, "P": 1, "S": 1, "B": int(pads_rows)}
 
   def pad(name: str, array: np.ndarray) -> np.ndarray:
     widths = [(0, extra.get(axis, 0)) for axis in layouts[name]]
     fill: Any = -1 if array.dtype == np.int32 else False
     if _is_float(array):
-      fill = np.float32("nan") if any(n in layouts for n in cases._MASKS) else 0
+      fill = np.float32("nan") if any(n in layouts for n in cases.MASKS) else 0
     return np.pad(array, widths, constant_values=fill)
 
   padded = {name: pad(name, array) for name, array in given.items()}
@@ -183,14 +183,14 @@ def test_padding_never_matters(case: Case):
 def test_a_batch_of_nothing_is_zero(case: Case):
   given = cases.arrays(case)
   empty = {
-    name: np.zeros_like(array) if name in cases._MASKS else array
+    name: np.zeros_like(array) if name in cases.MASKS else array
     for name, array in given.items()
   }
   empty = {
     name: np.full_like(array, np.nan) if _is_float(array) else array
     for name, array in empty.items()
   }
-  if not set(case.layouts) & set(cases._MASKS) and not case.takes_row_mask:
+  if not set(case.layouts) & set(cases.MASKS) and not case.takes_row_mask:
     pytest.skip("nothing to mask")
   outputs, grads = _run(case, empty)
   for out in outputs:
@@ -230,6 +230,36 @@ def test_jit_equals_eager(case: Case):
   _assert_equal(
     [np.asarray(x) for x in case(given)], _run(case, given)[0], case
   )
+
+
+@every_case
+def test_vmap_equals_one_call_for_each(case: Case):
+  batches = [cases.arrays(case, seed) for seed in (0, 1)]
+  stacked = jax.tree.map(lambda *arrays: np.stack(arrays), *batches)
+  actual = jax.jit(jax.vmap(case.__call__))(stacked)
+  expected = [_run(case, given)[0] for given in batches]
+  expected = [np.stack(outputs) for outputs in zip(*expected, strict=True)]
+  _assert_equal(list(actual), expected, case)
+
+
+LOSSES = [
+  case
+  for case in cases.CASES
+  if case.out in (("BT",), ("B",))
+  and ("_loss" in case.name or "cross_entropy" in case.name)
+]
+
+
+@pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
+def test_micro_batches_have_the_losses_of_the_batch(case: Case):
+  given = cases.arrays(case)
+  whole = _run(case, given)
+  halves = [
+    _run(case, {n: np.split(a, 2)[half] for n, a in given.items()})
+    for half in (0, 1)
+  ]
+  joined = jax.tree.map(lambda *parts: np.concatenate(parts), *halves)
+  _assert_equal(joined, whole, case)
 
 
 @every_case
