@@ -192,7 +192,7 @@ async def _train(
     return evaluation
 
   # ---------------------------------------------------------------- loop
-  evaluation, stop = None, StopSignal()
+  evaluation, stop, warned = None, StopSignal(), False
   bar = ProgressBar("train", total=num_steps, initial=version)
   async with engine:
     if version == 0 or _is_due(version, settings.evaluation.every):
@@ -209,8 +209,9 @@ async def _train(
           state, metrics = await on_device(
             learn, parts, fns, state, reference, groups, version
           )
-          if not metrics["num_updates"]:
+          if not metrics["num_updates"] and not warned:
             _LOGGER.warning(_NO_SIGNAL, version)
+            warned = True
           metrics |= group_metrics(groups, version=version)
           next_ordinal = max(group.ordinal for group in groups) + 1
           version += 1

@@ -1,8 +1,8 @@
 """A folder of checkpoints that survives bad disks with a clear message."""
 
 from collections.abc import Callable, Mapping
+import dataclasses
 import errno
-import functools
 import json
 import logging
 import pathlib
@@ -199,18 +199,15 @@ class CheckpointStore:
 
   def _read(self, step: int, item: str, args: Any) -> Any:
     composite = self._ocp.args.Composite(**{item: args})
-    report = sys.unraisablehook
-    sys.unraisablehook = functools.partial(_report_unless_late, report)
+    _hide_late_reads()
     try:
-      value = self._manager.restore(step, args=composite)[item]
+      return self._manager.restore(step, args=composite)[item]
     except Exception as error:
-      # The hook stays: reads of other arrays still end, one after the other.
       raise self._unreadable(step, item) from error
-    sys.unraisablehook = report
-    return value
 
   def _check_same_model(self, step: int, item: str, target: PyTree) -> None:
     """Compares leaf by leaf before any value is read."""
+    _hide_late_reads()
     try:
       saved = _shapes(self._manager.item_metadata(step)[item].tree)
     except Exception as error:
@@ -267,13 +264,24 @@ def _is_disk_full(error: BaseException) -> bool:
   ) == errno.ENOSPC or "No space left on device" in str(error)
 
 
-def _report_unless_late(
-  report: Callable[[Any], object], unraisable: Any
-) -> None:
-  # One failed read closes the reader's event loop; each of the others then
-  # prints a traceback that only hides the message that matters.
-  if "Event loop is closed" not in str(unraisable.exc_value):
-    report(unraisable)
+def _hide_late_reads() -> None:
+  """Keeps reads that outlive a failed one from printing tracebacks.
+
+  A read that fails closes the reader's event loop. Reads of other arrays end
+  later, from other threads and at any time, and find no loop; what they then
+  print only hides the message that matters. So the filter stays.
+  """
+  if not isinstance(sys.unraisablehook, _LateReadFilter):
+    sys.unraisablehook = _LateReadFilter(sys.unraisablehook)
+
+
+@dataclasses.dataclass(frozen=True)
+class _LateReadFilter:
+  report: Callable[[Any], object]
+
+  def __call__(self, unraisable: Any) -> None:
+    if "Event loop is closed" not in str(unraisable.exc_value):
+      self.report(unraisable)
 
 
 def _not_from_orbax(record: logging.LogRecord) -> bool:
