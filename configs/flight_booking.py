@@ -128,7 +128,10 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # Groups per step, and episodes of one task per group.
   rollout.tasks_per_step = 16
   rollout.group_size = 8
-  # The distribution that is sampled; top_k 0 and top_p 1 leave it whole.
+  # The distribution that is sampled, in evaluations with the same top_k and
+  # top_p; top_k 0 and top_p 1 leave it whole. Otherwise the engine's
+  # log-probabilities are of the truncated distribution, which the learner does
+  # not score: learner.recompute_logprobs has to be True.
   rollout.temperature = 1.0
   rollout.top_k = 0
   rollout.top_p = 1.0
@@ -137,7 +140,8 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   rollout.max_tokens_per_turn = 40
   rollout.max_length = 224
   # sync: sample, then learn. async: both at once, on weights that are at most
-  # max_staleness updates old.
+  # max_staleness updates old. With one device, decode and updates take turns
+  # on it; what overlaps with learning is the time of tools and environments.
   rollout.mode = "sync"
   rollout.max_staleness = 0
   # Groups that run at once; 0 is all of a step.
@@ -270,7 +274,8 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # Padded lengths; each compiles once. rollout.max_length is always one.
   learner.length_buckets = (112, 160)
   # Score rows with the weights before the step, whose policy the loss then
-  # compares with; False takes the log-probabilities of the engine for them.
+  # compares with; False takes the log-probabilities of the engine for them,
+  # which needs rollout.top_k 0 and rollout.top_p 1.
   learner.recompute_logprobs = False
   # Steps after which the reference becomes the current policy; 0 is never.
   learner.reference_reset_every = 0
@@ -358,7 +363,11 @@ def _use_smollm2(config: Any) -> None:
 
 
 def _shrink(config: Any) -> None:
-  """Two steps of a toy policy: shows that the parts fit, learns nothing."""
+  """Two steps of a toy policy, to see that the parts fit.
+
+  It books nothing; turns and errors are rewarded, too, so that the episodes of
+  a group differ and updates run.
+  """
   config.policy.update(
     vocab_size=400,
     num_layers=1,
@@ -368,10 +377,18 @@ def _shrink(config: Any) -> None:
     head_dim=16,
     mlp_dim=64,
   )
+  # ConfigDict.update would keep the weights that are not named.
+  config.environment.reward_weights = {
+    "success": 1.0,
+    "turns": -0.01,
+    "tool_errors": -0.1,
+  }
   config.warmup.update(num_steps=4, batch_size=4, length_buckets=())
   config.warmup.optimizer.update(name="adamw", warmup_steps=1)
   config.rollout.update(tasks_per_step=2, group_size=4, max_turns=4)
-  config.engine.update(num_slots=8, prefill_rows=(8,), prefill_lengths=(64,))
+  config.engine.update(
+    num_slots=8, decode_rows=(), prefill_rows=(8,), prefill_lengths=(64,)
+  )
   config.learner.update(
     num_steps=2,
     minibatches_per_step=1,

@@ -50,6 +50,8 @@ def test_run_leaves_what_it_prints_and_can_be_evaluated(tmp_path):
   for record in records:
     steps[record["phase"]].append(record["step"])
   assert steps == {"warmup": [0, 1, 2, 3], "train": [0, 1], "eval": [0, 2]}
+  updates = [r["num_updates"] for r in records if r["phase"] == "train"]
+  assert updates == [1, 1]
 
   evaluated = _run(RUNLOCAL, workdir, command="evaluate")
   assert evaluated.returncode == 0, evaluated.stderr

@@ -49,6 +49,18 @@ def test_make_target_exists(words):
   assert done.returncode == 0, done.stderr
 
 
+def test_make_says_that_an_interpreter_cannot_be_run():
+  done = subprocess.run(
+    ["make", ".venv", "PYTHON=no-such-python"],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 2
+  assert "PYTHON is 'no-such-python' and could not be run" in done.stderr
+
+
 def test_library_example_runs():
   for block in _blocks("python"):
     exec(block, {})

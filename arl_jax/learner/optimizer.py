@@ -21,7 +21,8 @@ class OptimizerConfig:
     learning_rate: its peak.
     schedule: what follows the warm-up: `constant`, `cosine` or `linear`.
     warmup_steps: updates that rise to the peak; the first is already above 0.
-    total_steps: updates until the decay ends, warm-up included.
+    total_steps: updates until the decay ends, warm-up included; more than
+      `warmup_steps` where there is a decay.
     final_fraction: of the peak, where the decay ends.
     b1: AdamW's decay of the first moment.
     b2: AdamW's decay of the second moment.
@@ -53,23 +54,17 @@ class OptimizerConfig:
       raise ValueError(
         f"schedule is {self.schedule!r}; expected one of {_SCHEDULES}"
       )
-    # With no step at all, as in a warm start that is skipped, there is nothing
-    # to decay; `make_schedule` refuses it where there is.
-    if (
-      self.schedule != "constant" and 0 < self.total_steps <= self.warmup_steps
-    ):
-      raise ValueError(
-        f"schedule {self.schedule!r} needs total_steps above warmup_steps;"
-        f" found {self.total_steps} and {self.warmup_steps}"
-      )
 
 
 def make_schedule(config: OptimizerConfig) -> optax.Schedule:
   """Returns the learning rate as a function of updates already made."""
-  if config.schedule != "constant" and config.total_steps == 0:
+  if (
+    config.schedule != "constant" and config.total_steps <= config.warmup_steps
+  ):
     raise ValueError(
       f"schedule {config.schedule!r} needs total_steps, the updates until its"
-      " decay ends; found 0"
+      f" decay ends, above warmup_steps; found {config.total_steps} and"
+      f" {config.warmup_steps}"
     )
   final = config.final_fraction
 

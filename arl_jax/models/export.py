@@ -160,8 +160,13 @@ def _save_file(path: pathlib.Path, tensors: dict[str, np.ndarray]) -> None:
   }
   partial = path.with_name(f"{path.name}.partial")
   try:
+    # safetensors makes files that only their owner may read; one of ours has
+    # the permissions that the user's files have.
+    partial.touch()
+    mode = partial.stat().st_mode
     # transformers refuses files that do not name their framework.
     safetensors.numpy.save_file(tensors, partial, metadata={"format": "pt"})
+    partial.chmod(mode)
     partial.replace(path)
   except (safetensors.SafetensorError, OSError) as error:
     partial.unlink(missing_ok=True)

@@ -18,6 +18,17 @@ from arl_jax.models.rope import RopeScaling
 
 Params = Mapping[str, Any]
 
+# Fields of `ModelConfig` that are dimensions of weights.
+_SIZES = (
+  "vocab_size",
+  "num_layers",
+  "model_dim",
+  "num_heads",
+  "num_kv_heads",
+  "head_dim",
+  "mlp_dim",
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -67,6 +78,9 @@ class ModelConfig:
   scan_unroll: int = 1
 
   def __post_init__(self) -> None:
+    for name in (*_SIZES, "scan_unroll"):
+      if getattr(self, name) < 1:
+        raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
     if self.num_heads % self.num_kv_heads:
       raise ValueError(
         f"num_heads is {self.num_heads}; it must be a multiple of"

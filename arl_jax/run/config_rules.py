@@ -1,6 +1,7 @@
 """Rejects settings that cannot work together, before anything is compiled.
 
-What one section can judge alone, its own record does when it is built.
+What one section can judge alone, its own record does when it is built; what a
+number may be is in `config_ranges`.
 """
 
 from collections.abc import Iterator
@@ -8,21 +9,8 @@ import itertools
 from typing import Any
 
 from arl_jax import config as config_lib
+from arl_jax.envs import flight_text
 
-# Counts that make no sense below one.
-_AT_LEAST_ONE = {
-  "rollout": (
-    "tasks_per_step",
-    "group_size",
-    "max_turns",
-    "max_tokens_per_turn",
-    "max_length",
-  ),
-  "engine": ("num_slots", "chunk_size"),
-  "learner": ("num_steps", "minibatches_per_step", "micro_batch_rows"),
-  "evaluation": ("num_tasks", "samples_per_task"),
-  "checkpoint": ("every", "keep"),
-}
 # Advantages that do not compare the episodes of a group, so one is enough.
 _GROUPLESS_ADVANTAGES = ("reinforce_plus_plus", "returns")
 
@@ -31,34 +19,28 @@ def check(settings: Any) -> None:
   """Raises a ConfigError that lists every combination that cannot work.
 
   Args:
-    settings: all sections, by attribute; their keys and types are known to be
-      right.
+    settings: all sections, by attribute; their keys, types and numbers are
+      known to be right.
   """
-  problems = list(_check_counts(settings))
-  # The other rules divide by these counts.
-  if not problems:
-    for rule in (
-      _check_policy,
-      _check_sampling,
-      _check_lengths,
-      _check_minibatches,
-      _check_learning_signal,
-    ):
-      problems.extend(rule(settings))
+  problems: list[str] = []
+  for rule in (
+    _check_policy,
+    _check_environment,
+    _check_warmup_schedule,
+    _check_schedule,
+    _check_sampling,
+    _check_truncated_sampling,
+    _check_engine,
+    _check_lengths,
+    _check_minibatches,
+    _check_learning_signal,
+    _check_bounds,
+    _check_references,
+    _check_mesh,
+  ):
+    problems.extend(rule(settings))
   if problems:
     raise config_lib.ConfigError("\n".join(problems))
-
-
-def _check_counts(settings: Any) -> Iterator[str]:
-  for section, names in _AT_LEAST_ONE.items():
-    for name in names:
-      value = getattr(getattr(settings, section), name)
-      if value < 1:
-        yield f"config.{section}.{name} is {value}; expected 1 or more."
-  for name in ("max_staleness", "top_k"):
-    value = getattr(settings.rollout, name)
-    if value < 0:
-      yield f"config.rollout.{name} is {value}; expected 0 or more."
 
 
 def _check_policy(settings: Any) -> Iterator[str]:
@@ -73,6 +55,80 @@ def _check_policy(settings: Any) -> Iterator[str]:
       f"config.policy.path is {path!r}, but kind small trains from nothing; "
       "use kind hf or gguf to load it, or leave the path empty."
     )
+  if kind == "small":
+    yield from _check_shape(settings.policy)
+
+
+def _check_shape(policy: Any) -> Iterator[str]:
+  if policy.num_heads % policy.num_kv_heads:
+    yield (
+      f"config.policy.num_heads is {policy.num_heads}; expected a multiple of "
+      f"config.policy.num_kv_heads, which is {policy.num_kv_heads}."
+    )
+  if policy.head_dim % 2:
+    yield f"config.policy.head_dim is {policy.head_dim}; expected an even one."
+  if policy.num_frozen_layers > policy.num_layers:
+    yield (
+      f"config.policy.num_frozen_layers is {policy.num_frozen_layers}; "
+      "expected at most config.policy.num_layers, which is "
+      f"{policy.num_layers}."
+    )
+
+
+def _check_environment(settings: Any) -> Iterator[str]:
+  environment = settings.environment
+  unknown = set(environment.kinds) - set(flight_text.KINDS)
+  if unknown or not environment.kinds:
+    yield (
+      f"config.environment.kinds is {tuple(environment.kinds)}; expected some "
+      f"of {', '.join(flight_text.KINDS)}."
+    )
+  if not environment.levels:
+    yield "config.environment.levels is empty; expected some of 1 to 4."
+  if environment.num_flights and not 2 <= environment.num_flights <= 8:
+    yield (
+      f"config.environment.num_flights is {environment.num_flights}; expected "
+      "2 to 8, or 0 to leave it to the level."
+    )
+  if not environment.reward_weights:
+    yield (
+      "config.environment.reward_weights is empty, so nothing is rewarded; "
+      "expected a weight for one component or more, such as success."
+    )
+
+
+def _check_warmup_schedule(settings: Any) -> Iterator[str]:
+  warmup, optimizer = settings.warmup, settings.warmup.optimizer
+  if (
+    warmup.num_steps > 0
+    and optimizer.schedule != "constant"
+    and optimizer.total_steps <= optimizer.warmup_steps
+  ):
+    yield (
+      f"config.warmup.optimizer.total_steps is {optimizer.total_steps}, with "
+      f"config.warmup.num_steps {warmup.num_steps}, but schedule "
+      f"{optimizer.schedule} decays only after "
+      f"config.warmup.optimizer.warmup_steps, which is "
+      f"{optimizer.warmup_steps}; use fewer of these, more of "
+      "config.warmup.num_steps (total_steps follows it unless set by hand), or "
+      "schedule constant."
+    )
+
+
+def _check_schedule(settings: Any) -> Iterator[str]:
+  optimizer = settings.optimizer
+  if (
+    optimizer.schedule != "constant"
+    and optimizer.total_steps <= optimizer.warmup_steps
+  ):
+    updates = settings.learner.num_steps * settings.learner.minibatches_per_step
+    yield (
+      f"config.optimizer.total_steps is {optimizer.total_steps}; schedule "
+      f"{optimizer.schedule} needs the number of updates until its decay ends, "
+      "more than config.optimizer.warmup_steps, which is "
+      f"{optimizer.warmup_steps}. This run makes at most {updates} "
+      "(config.learner.num_steps * config.learner.minibatches_per_step)."
+    )
 
 
 def _check_sampling(settings: Any) -> Iterator[str]:
@@ -82,23 +138,39 @@ def _check_sampling(settings: Any) -> Iterator[str]:
       f"config.rollout.max_staleness is {rollout.max_staleness}, but in mode "
       "sync it is always 0; use mode async."
     )
-  if rollout.temperature <= 0:
-    yield (
-      f"config.rollout.temperature is {rollout.temperature}; training needs "
-      "episodes that differ, so more than 0 (config.evaluation.temperature may "
-      "be 0)."
+
+
+def _check_truncated_sampling(settings: Any) -> Iterator[str]:
+  rollout = settings.rollout
+  truncated = [
+    f"config.rollout.{name} is {value}"
+    for name, value, off in (
+      ("top_k", rollout.top_k, rollout.top_k == 0),
+      ("top_p", rollout.top_p, rollout.top_p == 1),
     )
-  if settings.evaluation.temperature < 0:
+    if not off
+  ]
+  if truncated and not settings.learner.recompute_logprobs:
     yield (
-      f"config.evaluation.temperature is {settings.evaluation.temperature}; "
-      "expected 0 (greedy) or more."
+      f"{' and '.join(truncated)}, so the engine's log-probabilities are of "
+      "the truncated distribution, while the learner scores the whole one and "
+      "their ratio would be off; set config.learner.recompute_logprobs to "
+      "True, or top_k to 0 and top_p to 1."
     )
-  if not 0 < rollout.top_p <= 1:
-    yield f"config.rollout.top_p is {rollout.top_p}; expected 0 < top_p <= 1."
-  for name in ("step_timeout_seconds", "episode_timeout_seconds"):
-    value = getattr(rollout, name)
-    if value <= 0:
-      yield f"config.rollout.{name} is {value}; expected more than 0."
+
+
+def _check_engine(settings: Any) -> Iterator[str]:
+  engine, rollout = settings.engine, settings.rollout
+  for name, limit, limit_key in (
+    ("decode_rows", engine.num_slots, "config.engine.num_slots"),
+    ("kv_lengths", rollout.max_length, "config.rollout.max_length"),
+  ):
+    sizes = tuple(getattr(engine, name))
+    if any(size > limit for size in sizes):
+      yield (
+        f"config.engine.{name} is {sizes}; expected at most {limit_key}, which "
+        f"is {limit}."
+      )
 
 
 def _check_lengths(settings: Any) -> Iterator[str]:
@@ -139,21 +211,58 @@ def _check_learning_signal(settings: Any) -> Iterator[str]:
       f"config.rollout.group_size is {group_size}, but advantage {name} "
       "compares the episodes of a group; use 2 or more."
     )
-  weight = settings.loss.kl_weight
-  if weight < 0:
-    yield f"config.loss.kl_weight is {weight}; expected 0 (off) or more."
-  if (
-    settings.loss.surrogate == "decoupled"
-    and not settings.learner.recompute_logprobs
+
+
+def _check_bounds(settings: Any) -> Iterator[str]:
+  loss, filters = settings.loss, settings.filters
+  reads_dual_clip = callable(loss.surrogate) or loss.surrogate == "clipped"
+  if loss.dual_clip is not None and not reads_dual_clip:
+    yield (
+      f"config.loss.dual_clip is {loss.dual_clip}, which surrogate "
+      f"{loss.surrogate} does not read; use clipped, or None."
+    )
+  for section, lower, upper, names in (
+    ("loss", loss.importance_lower, loss.importance_upper, "importance"),
+    ("filters", filters.ratio_lower, filters.ratio_upper, "ratio"),
   ):
+    if lower is not None and lower > upper:
+      yield (
+        f"config.{section}.{names}_lower is {lower}; expected at most "
+        f"config.{section}.{names}_upper, which is {upper}."
+      )
+
+
+def _check_references(settings: Any) -> Iterator[str]:
+  """What a loss compares with has to be there."""
+  learner = settings.learner
+  if settings.loss.surrogate == "decoupled" and not learner.recompute_logprobs:
     yield (
       "config.loss.surrogate is decoupled, whose proximal policy is the one "
       "before a step's updates; set config.learner.recompute_logprobs to True, "
       "or use clipped."
     )
-  reset_every = settings.learner.reference_reset_every
-  if reset_every > 0 and weight == 0:
+  if learner.reference_reset_every > 0 and settings.loss.kl_weight == 0:
     yield (
-      f"config.learner.reference_reset_every is {reset_every}, but there is no "
-      "reference while config.loss.kl_weight is 0."
+      f"config.learner.reference_reset_every is "
+      f"{learner.reference_reset_every}, but there is no reference while "
+      "config.loss.kl_weight is 0."
+    )
+
+
+def _check_mesh(settings: Any) -> Iterator[str]:
+  sizes = {
+    name: getattr(settings.mesh, name)
+    for name in ("data", "fsdp", "seq", "tensor")
+  }
+  for name, size in sizes.items():
+    if size != -1 and size < 1:
+      yield (
+        f"config.mesh.{name} is {size}; expected 1 or more, or -1 for the "
+        "devices that are left."
+      )
+  rest = [f"config.mesh.{name}" for name, size in sizes.items() if size == -1]
+  if len(rest) > 1:
+    yield (
+      f"{' and '.join(rest)} are -1; expected at most one axis that takes the "
+      "devices that are left."
     )

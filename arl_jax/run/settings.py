@@ -11,6 +11,7 @@ from arl_jax.learner.optimizer import OptimizerConfig
 from arl_jax.learner.shaping import ShapingConfig
 from arl_jax.learner.sharding import MeshConfig
 from arl_jax.learner.surrogates import LossConfig
+from arl_jax.run import config_ranges
 from arl_jax.run.initial_policy import PolicySettings
 from arl_jax.run.suites import EnvironmentSettings
 from arl_jax.run.warmup import WarmupSettings
@@ -150,6 +151,7 @@ def read_settings(config: config_lib.Section) -> Settings:
     ConfigError: naming the key, what was found and what is allowed.
   """
   settings = config_lib.build(Settings, config, path="config")
+  config_ranges.check(settings)
   # Two values that other sections own: a row fills a slot, and the learner
   # scores the distribution that was sampled from.
   return dataclasses.replace(

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import os
 import pathlib
 
 import chex
@@ -153,6 +154,19 @@ def test_a_weight_of_the_wrong_shape_is_refused(tmp_path):
   params["layers"]["wq"] = params["layers"]["wq"][:1]
   with pytest.raises(ValueError, match=r"'layers/wq' has shape \(1, 32, 32\)"):
     export.export_hf(tmp_path, config, params, family="llama")
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o007])
+def test_a_folder_has_the_permissions_of_other_files(umask, tmp_path):
+  config, params = load.load_hf(GOLDEN / "llama")
+  before = os.umask(umask)
+  try:
+    export.export_hf(tmp_path, config, params, family="llama")
+  finally:
+    os.umask(before)
+  modes = {p.name: p.stat().st_mode & 0o777 for p in tmp_path.iterdir()}
+  expected = 0o666 & ~umask
+  assert modes == {"model.safetensors": expected, "config.json": expected}
 
 
 def test_a_failing_disk_leaves_the_earlier_export(tmp_path, monkeypatch):

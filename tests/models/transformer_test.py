@@ -145,6 +145,10 @@ def test_bfloat16_keeps_norms_in_float32(params):
   ("change", "named"),
   [
     ({"num_kv_heads": 3}, "num_kv_heads"),
+    ({"num_kv_heads": 0}, "num_kv_heads is 0; expected 1 or more"),
+    ({"num_layers": -1}, "num_layers is -1; expected 1 or more"),
+    ({"vocab_size": 0}, "vocab_size is 0; expected 1 or more"),
+    ({"scan_unroll": 0}, "scan_unroll is 0; expected 1 or more"),
     ({"head_dim": 5}, "head_dim"),
     ({"remat": "some"}, "remat"),
     ({"num_frozen_layers": 3}, "num_frozen_layers"),

@@ -1,5 +1,6 @@
 """Tests of the combinations that cannot work."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -7,12 +8,15 @@ import pytest
 from arl_jax import command_line
 from arl_jax import config as config_lib
 from arl_jax.run import config_rules
+from arl_jax.run.settings import read_settings
 
 
 def _config(*overrides: str, variant: str = "") -> Any:
   name = "configs/flight_booking.py" + variant
   flags = ["test", f"--config={name}", "--workdir=unused"]
-  return command_line.parse([*flags, *overrides]).config
+  config = command_line.parse([*flags, *overrides]).config
+  # As a run does: what a record refuses on its own never gets to the rules.
+  return read_settings(config)
 
 
 @pytest.mark.parametrize("variant", ["", ":smollm2", ":runlocal"])
@@ -42,13 +46,45 @@ def test_shipped_variants_are_possible(variant):
     (["loss.kl_weight=-0.1"], "config.loss.kl_weight is -0.1"),
     (["loss.surrogate=decoupled"], "config.learner.recompute_logprobs"),
     (["learner.reference_reset_every=5"], "there is no reference while"),
+    (["policy.num_heads=3"], "config.policy.num_heads is 3; expected a mult"),
+    (["policy.head_dim=31"], "config.policy.head_dim is 31; expected an even"),
+    (["policy.num_frozen_layers=4"], "config.policy.num_frozen_layers is 4"),
+    (["environment.levels=()"], "config.environment.levels is empty"),
+    (["environment.kinds=()"], "config.environment.kinds is ()"),
+    (["environment.kinds=('red',)"], "expected some of cheapest, earliest"),
+    (["environment.num_flights=1"], "config.environment.num_flights is 1"),
+    (["environment.num_flights=9"], "config.environment.num_flights is 9"),
+    (["optimizer.schedule=cosine"], "config.optimizer.total_steps is 0"),
+    (["optimizer.schedule=linear"], "This run makes at most 120"),
+    (["warmup.num_steps=20"], "with config.warmup.num_steps 20, but schedule"),
+    (["rollout.top_k=5"], "config.rollout.top_k is 5, so the engine's"),
+    (["rollout.top_p=0.9"], "config.rollout.top_p is 0.9, so the engine's"),
+    (["rollout.top_p=0.9"], "set config.learner.recompute_logprobs to True"),
+    (["engine.decode_rows=(129,)"], "config.engine.decode_rows is (129,)"),
+    (["engine.kv_lengths=(64,225)"], "config.engine.kv_lengths is (64, 225)"),
+    (
+      ["loss.dual_clip=3.0", "loss.surrogate=gspo"],
+      "config.loss.dual_clip is 3.0, which surrogate gspo does not read",
+    ),
+    (["loss.importance_lower=2.5"], "config.loss.importance_lower is 2.5"),
+    (["filters.ratio_lower=1.5"], "config.filters.ratio_lower is 1.5"),
+    (["mesh.fsdp=0"], "config.mesh.fsdp is 0; expected 1 or more, or -1"),
+    (["mesh.fsdp=-1"], "config.mesh.data and config.mesh.fsdp are -1"),
   ],
 )
 def test_impossible_combination_is_named(overrides, key):
-  config = _config(*[f"--config.{override}" for override in overrides])
   with pytest.raises(config_lib.ConfigError) as caught:
-    config_rules.check(config)
+    config_rules.check(
+      _config(*[f"--config.{override}" for override in overrides])
+    )
   assert key in str(caught.value)
+
+
+def test_something_is_rewarded():
+  settings = _config()
+  settings.environment.reward_weights.clear()
+  with pytest.raises(config_lib.ConfigError, match="reward_weights is empty"):
+    config_rules.check(settings)
 
 
 def test_every_problem_is_listed():
@@ -77,5 +113,30 @@ def test_possible_neighbours_pass():
       "--config.evaluation.temperature=0",
       "--config.loss.surrogate=decoupled",
       "--config.learner.recompute_logprobs=True",
+      "--config.rollout.top_k=20",
+      "--config.rollout.top_p=0.9",
     )
   )
+  config_rules.check(
+    _config(
+      "--config.policy.num_frozen_layers=3",
+      "--config.environment.num_flights=8",
+      "--config.optimizer.schedule=cosine",
+      "--config.optimizer.total_steps=120",
+      "--config.warmup.num_steps=21",
+      "--config.engine.decode_rows=(128,)",
+      "--config.engine.kv_lengths=(224,)",
+      "--config.loss.dual_clip=3.0",
+      "--config.loss.importance_lower=2.0",
+      "--config.mesh.data=1",
+      "--config.mesh.fsdp=-1",
+    )
+  )
+  # A schedule without an update has nothing to decay.
+  config_rules.check(_config("--config.warmup.num_steps=0"))
+
+
+def test_a_surrogate_of_ones_own_may_read_dual_clip():
+  settings = _config("--config.loss.dual_clip=3.0")
+  own = dataclasses.replace(settings.loss, surrogate=lambda terms, _: terms[0])
+  config_rules.check(dataclasses.replace(settings, loss=own))
