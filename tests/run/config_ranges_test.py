@@ -6,7 +6,6 @@ import re
 import runpy
 from typing import Any
 
-from ml_collections import config_dict
 import pytest
 
 from arl_jax import config as config_lib
@@ -17,7 +16,7 @@ from arl_jax.run.settings import Settings, read_settings
 _NAME = "configs/flight_booking.py"
 
 
-def _config(changes: dict[str, Any]) -> config_dict.ConfigDict:
+def _config(changes: dict[str, Any]) -> Any:
   config = runpy.run_path(_NAME)["get_config"]()
   config.update_from_flattened_dict(changes)
   return config
