@@ -22,7 +22,16 @@ from arl_jax import config as config_lib
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 _OVERRIDE = re.compile(r"-{1,2}(?:no)?config\.([^=]+)")
 _TRACEBACK_VARIABLE = "ARL_JAX_TRACEBACK"
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+_DISK_ERRORS = (
+  errno.ENOSPC,
+  errno.EDQUOT,
+  errno.EROFS,
+  errno.EACCES,
+  errno.ENOTDIR,
+  errno.EISDIR,
+  errno.EEXIST,
+)
+_INTERRUPTED = 130  # what shells report for a process that SIGINT ended
 _TYPE_NAMES = {int: "an int", float: "a number", bool: "true or false"}
 
 
@@ -60,6 +69,9 @@ def run(
     return
   try:
     command(parse(argv))
+  except KeyboardInterrupt:
+    print("interrupted", file=sys.stderr)
+    sys.exit(_INTERRUPTED)
   except Exception as error:
     found = user_error(error)
     if found is None or os.environ.get(_TRACEBACK_VARIABLE):
@@ -135,7 +147,8 @@ def user_error(error: BaseException) -> str | None:
   if isinstance(error, ValueError) and _raised_in(error, _PACKAGE):
     return str(error)
   if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
-    return f"{error.strerror}: {error.filename or 'while writing'}"
+    place = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror}{place}"
   return None
 
 

@@ -16,7 +16,7 @@ from arl_jax.actors.staleness import StalenessGate
 from arl_jax.actors.tasks import TaskSource
 from arl_jax.bridge.engine import Engine
 from arl_jax.evaluate import Evaluation, evaluate_policy
-from arl_jax.learner.checkpoint import CheckpointStore
+from arl_jax.learner.checkpoint import CheckpointStore, has_checkpoint
 from arl_jax.reporting.episode_metrics import group_metrics
 from arl_jax.reporting.metrics import MetricWriter
 from arl_jax.reporting.phase_clock import PhaseClock
@@ -54,7 +54,7 @@ def train(
     devices: those to use; all that JAX sees by default.
 
   Returns:
-    The metrics of the last evaluation.
+    The metrics of the last evaluation; none if the run was stopped.
 
   Raises:
     ConfigError: if the configuration cannot work, or `workdir` is of another.
@@ -62,13 +62,11 @@ def train(
   settings = read_settings(config)
   config_rules.check(settings)
   folder = pathlib.Path(workdir)
-  with CheckpointStore(
-    str(folder / "checkpoints"), keep=settings.checkpoint.keep
-  ) as store:
-    resuming = store.latest_step() is not None
+  checkpoints, tokenizer = str(folder / "checkpoints"), folder / "tokenizer"
+  with workdir_lib.lock_workdir(folder), StopSignal() as stop:
+    resuming = has_checkpoint(checkpoints)
     if resuming:
       workdir_lib.check_workdir(config, workdir)
-    tokenizer = folder / "tokenizer"
     parts = assemble(
       settings,
       saved_tokenizer=tokenizer if resuming else None,
@@ -77,10 +75,19 @@ def train(
     source = TaskSource(
       parts.suite.train_tasks(settings.seed), seed=settings.seed
     )
+    # Whatever the user got wrong has been found by now: the run begins.
     if not resuming:
       workdir_lib.claim_workdir(config, workdir)
       parts.policy.tokenizer.save(tokenizer)
-    return asyncio.run(_train(parts, source, store, folder))
+    with (
+      CheckpointStore(checkpoints, keep=settings.checkpoint.keep) as store,
+      MetricWriter(folder, resume_step=store.latest_step()) as writer,
+    ):
+      evaluation = asyncio.run(_train(parts, source, store, writer, stop))
+  if evaluation is None:
+    return {}
+  number = settings.output.num_episodes_as_text
+  return report_run(folder, evaluation, num_episodes=number)
 
 
 async def evaluate_checkpoint(
@@ -142,16 +149,20 @@ async def _train(
   parts: RunParts,
   source: TaskSource,
   store: CheckpointStore,
-  folder: pathlib.Path,
-) -> dict[str, float]:
+  writer: MetricWriter,
+  stop: StopSignal,
+) -> Evaluation | None:
+  """Runs to the last step, or until a stop; then the result is None."""
   settings, rollout = parts.settings, parts.settings.rollout
   num_steps = settings.learner.num_steps
 
   # ------------------------------------------------ warm start, or resume
-  latest = store.latest_step()
-  writer = MetricWriter(folder, resume_step=latest)
-  if latest is None:
-    state = parts.state(_warm_up(parts, writer))
+  if store.latest_step() is None:
+    params = _warm_up(parts, writer, stop)
+    if stop.requested:
+      print("stopped in the warm start; the same command begins it again")
+      return None
+    state = parts.state(params)
     version, next_ordinal = 0, 0
     store.save(0, state, _extras(version, next_ordinal))
   else:
@@ -174,7 +185,8 @@ async def _train(
   actor = parts.actor(
     engine, name="train", seed=settings.seed, temperature=rollout.temperature
   )
-  producer = produce_groups(
+  produce = functools.partial(
+    produce_groups,
     actor,
     source,
     gate,
@@ -191,67 +203,67 @@ async def _train(
     writer.write(version, evaluation.metrics, phase="eval")
     return evaluation
 
+  def save() -> None:
+    extras = _extras(version, next_ordinal)
+    store.save(version, state, extras, ref_params=reference)
+
   # ---------------------------------------------------------------- loop
-  evaluation, stop, warned = None, StopSignal(), False
+  warned = False
+  if version >= num_steps:
+    print(f"all {num_steps} steps are done; measuring once more")
   bar = ProgressBar("train", total=num_steps, initial=version)
   async with engine:
     if version == 0 or _is_due(version, settings.evaluation.every):
-      evaluation = await measure()
-    async with _background(producer):
+      await measure()
+    async with _background(produce()):
       while version < num_steps and not stop.requested:
-        with stop:
-          # Sample: the actors have been at it since the last version.
-          clock = PhaseClock()
-          groups = await queue.get_batch(rollout.tasks_per_step)
-          clock.lap("rollout")
+        # Sample: the actors have been at it since the last version.
+        clock = PhaseClock()
+        groups = await queue.get_batch(rollout.tasks_per_step)
+        clock.lap("rollout")
 
-          # Learn.
-          state, metrics = await on_device(
-            learn, parts, fns, state, reference, groups, version
-          )
-          if not metrics["num_updates"] and not warned:
-            _LOGGER.warning(_NO_SIGNAL, version)
-            warned = True
-          metrics |= group_metrics(groups, version=version)
-          next_ordinal = max(group.ordinal for group in groups) + 1
-          version += 1
-          clock.lap("learn")
+        # Learn.
+        state, metrics = await on_device(
+          learn, parts, fns, state, reference, groups, version
+        )
+        if not metrics["num_updates"] and not warned:
+          _LOGGER.warning(_NO_SIGNAL, version)
+          warned = True
+        metrics |= group_metrics(groups, version=version)
+        next_ordinal = max(group.ordinal for group in groups) + 1
+        version += 1
+        clock.lap("learn")
 
-          # Publish.
-          weights = await on_device(parts.publish, state.params)
-          engine.set_params(weights, version)
-          if _is_due(version, settings.learner.reference_reset_every):
-            reference = reference and parts.copy(state.params)
-          clock.lap("publish")
+        # Publish.
+        weights = await on_device(parts.publish, state.params)
+        engine.set_params(weights, version)
+        if _is_due(version, settings.learner.reference_reset_every):
+          reference = reference and parts.copy(state.params)
+        clock.lap("publish")
 
-          # Save.
-          last = version == num_steps or stop.requested
-          if last or _is_due(version, settings.checkpoint.every):
-            extras = _extras(version, next_ordinal)
-            store.save(version, state, extras, ref_params=reference)
-          clock.lap("checkpoint")
-          metrics |= clock.metrics(metrics["tokens/sampled"])
-          writer.write(version - 1, metrics, phase="train")
-          bar.advance(metrics)
+        # Save.
+        last = version == num_steps or stop.requested
+        if last or _is_due(version, settings.checkpoint.every):
+          save()
+        clock.lap("checkpoint")
+        metrics |= clock.metrics(metrics["tokens/sampled"])
+        writer.write(version - 1, metrics, phase="train")
+        bar.advance(metrics)
 
-          # Measure.
-          if not last and _is_due(version, settings.evaluation.every):
-            evaluation = await measure()
+        # Measure.
+        if not last and _is_due(version, settings.evaluation.every):
+          await measure()
         # Only now may the next episodes start: in sync mode nothing else runs
         # while the policy is measured.
         gate.set_version(version)
     bar.close()
+    if store.latest_step() != version:  # stopped while it was measured
+      save()
     store.wait()
-    if version < num_steps:
-      print(f"stopped after step {version}; the same command goes on")
-    else:
-      evaluation = await measure()
-
-  # -------------------------------------------------------------- report
-  writer.close()
-  return report_run(
-    folder, evaluation, num_episodes=settings.output.num_episodes_as_text
-  )
+    if stop.requested:
+      print(f"stopped at step {version}; the same command goes on")
+      return None
+    return await measure()
 
 
 def _extras(version: int, next_ordinal: int) -> dict[str, int]:
@@ -259,7 +271,7 @@ def _extras(version: int, next_ordinal: int) -> dict[str, int]:
   return {"version": version, "next_ordinal": next_ordinal}
 
 
-def _warm_up(parts: RunParts, writer: MetricWriter) -> Any:
+def _warm_up(parts: RunParts, writer: MetricWriter, stop: StopSignal) -> Any:
   settings = parts.settings
   if not settings.warmup.num_steps:
     return parts.policy.params
@@ -281,6 +293,7 @@ def _warm_up(parts: RunParts, writer: MetricWriter) -> Any:
       max_length=settings.rollout.max_length,
       seed=settings.seed,
       on_step=on_step,
+      stop=lambda: stop.requested,
     )
 
 

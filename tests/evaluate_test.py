@@ -52,10 +52,21 @@ def test_pass_at_k_and_levels():
   assert metrics["pass@4"] == pytest.approx(1.0)
   assert metrics["success/level_1"] == 0.25
   assert metrics["success/level_2"] == 1.0
-  # Two tasks with means 1/4 and 1: half width 1.96 * sd / sqrt(2), cut to 1.
-  half = 1.96 * np.std([0.25, 1.0], ddof=1) / 2**0.5
-  assert metrics["pass@1/low"] == pytest.approx(max(0.0, 5 / 8 - half))
-  assert metrics["pass@1/high"] == 1.0
+  # Wilson's interval of 1.25 successes in 2 trials.
+  z = 1.959963984540054
+  centre = (0.625 + z**2 / 4) / (1 + z**2 / 2)
+  half = z * (0.625 * 0.375 / 2 + z**2 / 16) ** 0.5 / (1 + z**2 / 2)
+  assert metrics["pass@1/low"] == pytest.approx(centre - half)
+  assert metrics["pass@1/high"] == pytest.approx(centre + half)
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("success", [0, 1])
+def test_the_interval_never_closes(samples, success):
+  metrics = summarize([episode(success)] * 16, samples_per_task=samples)
+  width = metrics["pass@1/high"] - metrics["pass@1/low"]
+  assert width > 0.15
+  assert metrics["pass@1/low" if success == 0 else "pass@1/high"] == success
 
 
 def test_failed_episodes_count_as_failures():

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import pathlib
 import runpy
+import signal
 
 import jax
 import numpy as np
@@ -15,6 +17,7 @@ from arl_jax.evaluate import Evaluation
 from arl_jax.export import export_checkpoint
 from arl_jax.learner.checkpoint import CheckpointStore
 from arl_jax.reporting.metrics import read_metrics
+from arl_jax.run import warmup
 from arl_jax.run.parts import assemble
 from arl_jax.run.settings import read_settings
 
@@ -201,3 +204,23 @@ def test_the_metrics_file_is_json_lines(tmp_path):
   run(make_config(learner__num_steps=1), tmp_path)
   for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
     assert isinstance(json.loads(line), dict)
+
+
+def test_a_stop_in_the_warm_start_keeps_nothing_and_begins_again(
+  tmp_path, monkeypatch, capsys
+):
+  original = warmup.update_lib.update
+
+  def update(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGINT)
+    return original(*args, **kwargs)
+
+  config = make_config(learner__num_steps=1)
+  with monkeypatch.context() as patch:
+    patch.setattr(warmup.update_lib, "update", update)
+    assert run(config, tmp_path) == {}
+  assert "stopped in the warm start" in capsys.readouterr().out
+  assert len(records(tmp_path, "warmup")) == 1
+  run(config, tmp_path)
+  assert len(records(tmp_path, "warmup")) == config.warmup.num_steps
+  assert len(records(tmp_path, "train")) == 1

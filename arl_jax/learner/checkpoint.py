@@ -18,6 +18,15 @@ from arl_jax.types import PyTree
 _STATE, _REFERENCE, _EXTRAS = "state", "reference", "extras"
 
 
+def has_checkpoint(folder: str) -> bool:
+  """True if the folder holds a checkpoint; a local one is not opened."""
+  if "://" in folder:
+    with CheckpointStore(folder) as store:
+      return store.latest_step() is not None
+  path = pathlib.Path(folder)
+  return path.is_dir() and any(file.name.isdecimal() for file in path.iterdir())
+
+
 class CheckpointStore:
   """Saves and restores learner states below one folder.
 
@@ -126,6 +135,7 @@ class CheckpointStore:
     }
     if ref_params is not None:
       args[_REFERENCE] = self._ocp.args.StandardSave(ref_params)
+    _hide_late_errors()
     try:
       self._manager.save(step, args=self._ocp.args.Composite(**args))
     except Exception as error:
@@ -199,7 +209,7 @@ class CheckpointStore:
 
   def _read(self, step: int, item: str, args: Any) -> Any:
     composite = self._ocp.args.Composite(**{item: args})
-    _hide_late_reads()
+    _hide_late_errors()
     try:
       return self._manager.restore(step, args=composite)[item]
     except Exception as error:
@@ -207,7 +217,7 @@ class CheckpointStore:
 
   def _check_same_model(self, step: int, item: str, target: PyTree) -> None:
     """Compares leaf by leaf before any value is read."""
-    _hide_late_reads()
+    _hide_late_errors()
     try:
       saved = _shapes(self._manager.item_metadata(step)[item].tree)
     except Exception as error:
@@ -264,24 +274,35 @@ def _is_disk_full(error: BaseException) -> bool:
   ) == errno.ENOSPC or "No space left on device" in str(error)
 
 
-def _hide_late_reads() -> None:
-  """Keeps reads that outlive a failed one from printing tracebacks.
+def _hide_late_errors() -> None:
+  """Keeps what outlives a failed read or write from printing tracebacks.
 
-  A read that fails closes the reader's event loop. Reads of other arrays end
-  later, from other threads and at any time, and find no loop; what they then
-  print only hides the message that matters. So the filter stays.
+  The first failure closes the event loop of the array store. Reads and writes
+  of other arrays end later, from other threads and at any time, and find no
+  loop or no listener; what they then print only hides the message that
+  matters. So the filters stay.
   """
-  if not isinstance(sys.unraisablehook, _LateReadFilter):
-    sys.unraisablehook = _LateReadFilter(sys.unraisablehook)
+  if not isinstance(sys.unraisablehook, _LateErrorFilter):
+    sys.unraisablehook = _LateErrorFilter(sys.unraisablehook)
+  logging.getLogger("asyncio").addFilter(_not_a_late_error)
 
 
 @dataclasses.dataclass(frozen=True)
-class _LateReadFilter:
+class _LateErrorFilter:
   report: Callable[[Any], object]
 
   def __call__(self, unraisable: Any) -> None:
     if "Event loop is closed" not in str(unraisable.exc_value):
       self.report(unraisable)
+
+
+def _not_a_late_error(record: logging.LogRecord) -> bool:
+  text = record.getMessage()
+  late = "exception was never retrieved" in text and any(
+    name in f"{text}{record.exc_text or ''}{record.exc_info}"
+    for name in ("tensorstore", "orbax", "ts_utils", "zarr", "ocdbt")
+  )
+  return not late and "Event loop is closed" not in text
 
 
 def _not_from_orbax(record: logging.LogRecord) -> bool:

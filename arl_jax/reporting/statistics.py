@@ -4,7 +4,7 @@ import math
 
 
 def wilson_interval(
-  successes: int, n: int, *, z: float = 1.959963984540054
+  successes: float, n: int, *, z: float = 1.959963984540054
 ) -> tuple[float, float]:
   """Returns Wilson's score interval of a success rate.
 
@@ -16,7 +16,7 @@ def wilson_interval(
   statistical inference.
 
   Args:
-    successes: how many of the `n` succeeded.
+    successes: how many of the `n` succeeded; a sum of rates will do.
     n: how many there were.
     z: the normal quantile; its default gives 95 %.
 

@@ -19,7 +19,7 @@ CURVES = (
 
 def report_run(
   folder: pathlib.Path,
-  evaluation: Evaluation | None,
+  evaluation: Evaluation,
   *,
   num_episodes: int,
 ) -> dict[str, float]:
@@ -27,7 +27,7 @@ def report_run(
 
   Args:
     folder: of the run, with its metrics.
-    evaluation: the last one, None if the run was stopped before it.
+    evaluation: the last one.
     num_episodes: how many of its episodes to write as text.
 
   Returns:
@@ -49,8 +49,6 @@ def report_run(
     title=folder.name,
   )
   print(f"\nlearning curve  {curve}")
-  if evaluation is None:
-    return {}
   text = transcripts.write_episodes(
     evaluation.episodes[:num_episodes], folder / "episodes.txt"
   )

@@ -1,29 +1,38 @@
 """Ends a run cleanly when the system or the user asks for it."""
 
-import asyncio
 import contextlib
 import signal
+import types
+from typing import Any, Self
 
 
 class StopSignal:
-  """Turns the first SIGINT or SIGTERM into a stop after the current step."""
+  """Turns the first SIGINT or SIGTERM into a request, the second into an end.
+
+  Owns the process's handlers while its block runs. Python runs them in the
+  main thread at once, also while that thread computes; so whoever does not
+  wait on the event loop can look at `requested` too.
+  """
 
   def __init__(self) -> None:
     self.requested = False
+    self._previous: dict[int, Any] = {}
 
-  def __enter__(self) -> "StopSignal":
+  def __enter__(self) -> Self:
     for number in (signal.SIGINT, signal.SIGTERM):
       # Outside the main thread nobody may handle signals.
-      with contextlib.suppress(ValueError, RuntimeError):
-        asyncio.get_running_loop().add_signal_handler(number, self._stop)
+      with contextlib.suppress(ValueError):
+        self._previous[number] = signal.signal(number, self._stop)
     return self
 
   def __exit__(self, *unused: object) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-      with contextlib.suppress(ValueError, RuntimeError):
-        asyncio.get_running_loop().remove_signal_handler(number)
+    for number, handler in self._previous.items():
+      signal.signal(number, handler)
+    self._previous.clear()
 
-  def _stop(self) -> None:
+  def _stop(self, number: int, frame: types.FrameType | None) -> None:
+    del number, frame
+    if self.requested:
+      raise KeyboardInterrupt
     self.requested = True
-    print("\nstopping after this step; once more to stop at once")
-    self.__exit__()
+    print("\nstopping after this step; once more to stop at once", flush=True)

@@ -100,6 +100,7 @@ def run_warmup(
   max_length: int,
   seed: int,
   on_step: Callable[[int, dict[str, float]], None],
+  stop: Callable[[], bool] = lambda: False,
 ) -> Any:
   """Returns parameters after supervised learning on expert episodes.
 
@@ -115,6 +116,7 @@ def run_warmup(
     max_length: longest row; longer demonstrations are left out.
     seed: of tasks and experts.
     on_step: called with every step's number and metrics.
+    stop: True to end after the current step.
   """
   optimizer = make_optimizer(settings.optimizer)
   state = state_lib.init_state(params, optimizer, shardings=shardings)
@@ -143,6 +145,8 @@ def run_warmup(
     ]
     state, metrics = update_lib.update(state, micros, fns=fns)
     on_step(step, metrics)
+    if stop():
+      break
   return state.params
 
 

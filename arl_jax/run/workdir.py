@@ -1,7 +1,10 @@
 """Keeps a run's folder to one configuration."""
 
 from collections.abc import Iterator, Mapping
+import contextlib
+import fcntl
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -44,6 +47,7 @@ FREE_KEYS = (
   "loss.logprob_chunk",
 )
 _FILE_NAME = "fingerprint.json"
+_LOCK_NAME = ".lock"
 _NUM_SHOWN = 5
 
 
@@ -59,6 +63,32 @@ def fingerprint(config: config_lib.Section) -> str:
     )
   }
   return json.dumps(flat, sort_keys=True, indent=1) + "\n"
+
+
+@contextlib.contextmanager
+def lock_workdir(workdir: str | pathlib.Path) -> Iterator[None]:
+  """Keeps other processes from writing into the folder meanwhile.
+
+  The system lets go of the lock when the process ends, however it ends.
+
+  Raises:
+    ConfigError: if another process holds it.
+  """
+  folder = pathlib.Path(workdir)
+  folder.mkdir(parents=True, exist_ok=True)
+  with (folder / _LOCK_NAME).open("a+", encoding="utf-8") as file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+      file.seek(0)
+      raise config_lib.ConfigError(
+        f"workdir {workdir} is in use by process {file.read().strip()}; wait"
+        " for it, or give another --workdir."
+      ) from error
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    yield
 
 
 def claim_workdir(

@@ -81,3 +81,12 @@ def test_unreadable_fingerprint_is_named(tmp_path, text):
 def test_a_look_writes_nothing(tmp_path):
   workdir.check_workdir(_config(), tmp_path)
   assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_has_one_run_at_a_time(tmp_path):
+  with workdir.lock_workdir(tmp_path):
+    with pytest.raises(config_lib.ConfigError, match="in use by process"):
+      with workdir.lock_workdir(tmp_path):
+        raise AssertionError("two runs hold the folder")
+  with workdir.lock_workdir(tmp_path):
+    assert (tmp_path / ".lock").read_text().isdigit()
