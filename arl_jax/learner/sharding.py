@@ -46,6 +46,7 @@ class ShardingRules:
   kv_heads: tuple[str, ...] = ("tensor",)
   mlp: tuple[str, ...] = ("tensor",)
   vocab: tuple[str, ...] = ("tensor",)
+  rows: tuple[str, ...] = ("fsdp", "tensor")
   layers: tuple[str, ...] = ()
   norm: tuple[str, ...] = ()
   batch: tuple[str, ...] = ("data", "fsdp")
@@ -155,6 +156,20 @@ def sharding_for(
         taken.add(name)
     spec.append(tuple(chosen) or None)
   return NamedSharding(mesh, PartitionSpec(*spec))
+
+
+def constrain_rows(
+  mesh: Mesh, x: jax.Array, rules: ShardingRules = DEFAULT_RULES
+) -> jax.Array:
+  """Keeps activations `[B, T, ...]` split by rows and tokens, inside a jit.
+
+  Its transpose does the same to their gradient. Without it the compiler may
+  split them as a weight is, and then move every token to another device.
+  """
+  axes = ("batch", "length", *[None] * (x.ndim - 2))
+  return jax.lax.with_sharding_constraint(
+    x, sharding_for(mesh, axes, x.shape, rules)
+  )
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

@@ -104,12 +104,12 @@ class ParamSpec(NamedTuple):
 
   Attributes:
     shape: its dimensions.
-    axes: the logical name of each dimension, for sharding.
+    axes: the logical name of each dimension, for sharding; None stays whole.
     stddev: of its normal initial values; 0 gives zeros, None gives ones.
   """
 
   shape: tuple[int, ...]
-  axes: tuple[str, ...]
+  axes: tuple[str | None, ...]
   stddev: float | None
 
 
@@ -162,7 +162,9 @@ def param_specs(config: ModelConfig) -> dict[str, Any]:
   # A tied table is also the head, so it starts at the head's scale.
   embed_stddev = 0.02 if c.tie_embeddings else 1.0
   specs = {
-    "embed": ParamSpec((c.vocab_size, dim), ("vocab", "embed"), embed_stddev),
+    # Looked up by row, so it is split by rows alone: columns on other devices
+    # would make every looked-up token change its place.
+    "embed": ParamSpec((c.vocab_size, dim), ("rows", None), embed_stddev),
     "layers": layer,
     "final_norm": ParamSpec((dim,), ("norm",), None),
   }

@@ -181,7 +181,7 @@ def assemble(
     chat=ChatFormat(policy.tokenizer),
     mesh=mesh,
     model=ModelFns(
-      apply=functools.partial(_apply, policy.model),
+      apply=functools.partial(_apply, policy.model, mesh),
       unembedding=functools.partial(
         transformer.unembedding, config=policy.model
       ),
@@ -194,7 +194,8 @@ def assemble(
   )
 
 
-def _apply(config, params, tokens, positions, segment_ids):
-  return transformer.forward(
+def _apply(config, mesh, params, tokens, positions, segment_ids):
+  hidden = transformer.forward(
     params, tokens, positions, segment_ids, config=config
   )
+  return sharding.constrain_rows(mesh, hidden)

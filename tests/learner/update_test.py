@@ -203,7 +203,9 @@ def train_transformer(make_batch, mesh_config, num_devices):
   places = sharding.param_shardings(mesh, transformer.param_specs(MODEL))
   optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-2))
   model = ModelFns(
-    lambda p, t, pos, seg: transformer.forward(p, t, pos, seg, config=MODEL),
+    lambda p, t, pos, seg: sharding.constrain_rows(
+      mesh, transformer.forward(p, t, pos, seg, config=MODEL)
+    ),
     lambda p: transformer.unembedding(p, MODEL),
   )
   fns = make_update_fns(
