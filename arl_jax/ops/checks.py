@@ -61,11 +61,11 @@ def mask(
 ) -> Array:
   """Returns `value` as bool; refuses weights and ids, which a cast would hide.
 
-  Nobody can look at values under a trace, so that floats are refused there.
+  Integers other than 0 and 1 are found outside of a trace only.
 
   Args:
     name: the argument's.
-    value: bool, or numbers that are 0 or 1.
+    value: bool, or integers that are 0 or 1.
     layout: the axes in words.
     shape: the size of each axis, None for any; None for any shape.
   """
@@ -74,19 +74,20 @@ def mask(
     _check_shape(name, numbers, layout, shape)
   if numbers.dtype == jnp.bool_:
     return numbers
+  advice = (
+    "A mask says what counts, not how much: multiply weights into the values, "
+    f"or pass {name} != 0"
+  )
+  if not jnp.issubdtype(numbers.dtype, jnp.integer):
+    raise ValueError(
+      f"{name} has dtype {numbers.dtype}; expected bool, or integers that are "
+      f"0 and 1. {advice}"
+    )
   if is_concrete(numbers):
     others = np.asarray(numbers)
     others = others[(others != 0) & (others != 1)]
     if others.size:
-      raise ValueError(
-        f"{name} holds {others[0]}; expected 0 and 1. A mask says what counts, "
-        "not how much: multiply weights into the values"
-      )
-  elif not jnp.issubdtype(numbers.dtype, jnp.integer):
-    raise ValueError(
-      f"{name} has dtype {numbers.dtype} under a trace, where nobody can see "
-      f"that it holds 0 and 1 alone; pass a bool, such as {name} != 0"
-    )
+      raise ValueError(f"{name} holds {others[0]}; expected 0 and 1. {advice}")
   return numbers.astype(jnp.bool_)
 
 

@@ -161,7 +161,7 @@ def turn_gae(
     >>> import jax.numpy as jnp
     >>> rewards, values = jnp.array([[0.0, 1.0]]), jnp.array([[0.25, 0.5]])
     >>> advantages, returns = arl.turn_gae(
-    ...   rewards, values, jnp.ones((1, 2)), discount=1.0, lam=0.5
+    ...   rewards, values, jnp.ones((1, 2), bool), discount=1.0, lam=0.5
     ... )
     >>> print(advantages, returns)
     [[0.5 0.5]] [[0.75 1.  ]]
@@ -218,7 +218,7 @@ def bi_level_gae(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> rewards, values = jnp.array([[0.0, 0.0, 1.0]]), jnp.zeros((1, 3))
-    >>> mask, turn_ids = jnp.ones((1, 3)), jnp.array([[0, 0, 1]])
+    >>> mask, turn_ids = jnp.ones((1, 3), bool), jnp.array([[0, 0, 1]])
     >>> advantages, _ = arl.bi_level_gae(
     ...   rewards,
     ...   values,
@@ -321,7 +321,7 @@ def value_loss(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> values, old = jnp.array([[3.0]]), jnp.array([[0.0]])
-    >>> target, mask = jnp.array([[4.0]]), jnp.ones((1, 1))
+    >>> target, mask = jnp.array([[4.0]]), jnp.ones((1, 1), bool)
     >>> print(arl.value_loss(values, old, target, mask))
     [[0.5]]
     >>> print(arl.value_loss(values, old, target, mask, clip=2.0))

@@ -101,7 +101,7 @@ def token_importance_weights(
     >>> import jax.numpy as jnp
     >>> new = jnp.log(jnp.array([[0.9, 0.5]]))
     >>> old = jnp.log(jnp.array([[0.3, 0.5]]))
-    >>> print(arl.token_importance_weights(new, old, jnp.ones((1, 2))))
+    >>> print(arl.token_importance_weights(new, old, jnp.ones((1, 2), bool)))
     [[2. 1.]]
   """
   checks.choice("mode", mode, _MODES)
@@ -149,7 +149,7 @@ def sequence_importance_weights(
     >>> import jax.numpy as jnp
     >>> new = jnp.log(jnp.array([[0.6, 0.5]]))
     >>> old = jnp.log(jnp.array([[0.5, 0.4]]))
-    >>> mask = jnp.ones((1, 2))
+    >>> mask = jnp.ones((1, 2), bool)
     >>> print(arl.sequence_importance_weights(new, old, mask).round(4))
     [1.5]
   """
@@ -202,7 +202,8 @@ def sequence_keep_mask(
     >>> import jax.numpy as jnp
     >>> new = jnp.log(jnp.array([[0.5], [0.9]]))
     >>> old = jnp.log(jnp.array([[0.5], [0.1]]))
-    >>> print(arl.sequence_keep_mask(new, old, jnp.ones((2, 1)), upper=2.0))
+    >>> mask = jnp.ones((2, 1), bool)
+    >>> print(arl.sequence_keep_mask(new, old, mask, upper=2.0))
     [ True False]
   """
   checks.choice("metric", metric, ("geometric_ratio", "k3", "max_ratio"))
@@ -239,7 +240,7 @@ def effective_sample_size(weights: ArrayLike, mask: ArrayLike) -> Array:
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> weights = jnp.array([1.0, 1.0, 0.0, 0.0])
-    >>> print(arl.effective_sample_size(weights, jnp.ones(4)))
+    >>> print(arl.effective_sample_size(weights, jnp.ones(4, bool)))
     0.5
   """
   weights = checks.floats("weights", weights, "any shape", None)

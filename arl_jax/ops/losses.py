@@ -79,8 +79,8 @@ def clipped_surrogate_loss(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> new, old = jnp.log(jnp.array([[0.6]])), jnp.log(jnp.array([[0.4]]))
-    >>> one = jnp.ones((1, 1))
-    >>> print(arl.clipped_surrogate_loss(new, old, one, one))
+    >>> one, mask = jnp.ones((1, 1)), jnp.ones((1, 1), bool)
+    >>> print(arl.clipped_surrogate_loss(new, old, one, mask))
     [[-1.2]]
   """
   mask = surrogate.check_mask(mask)
@@ -138,8 +138,8 @@ def decoupled_surrogate_loss(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> new, old = jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]]))
-    >>> one = jnp.ones((1, 1))
-    >>> print(arl.decoupled_surrogate_loss(new, new, old, one, one))
+    >>> one, mask = jnp.ones((1, 1)), jnp.ones((1, 1), bool)
+    >>> print(arl.decoupled_surrogate_loss(new, new, old, one, mask))
     [[-2.]]
   """
   checks.choice("cap_mode", cap_mode, ("clamp", "mask"))
@@ -195,7 +195,7 @@ def cispo_loss(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> new, old = jnp.array([[-1.0]]), jnp.array([[-4.0]])
-    >>> print(arl.cispo_loss(new, old, jnp.ones(1), jnp.ones((1, 1))))
+    >>> print(arl.cispo_loss(new, old, jnp.ones(1), jnp.ones((1, 1), bool)))
     [[5.]]
   """
   checks.within("clip_low", clip_low, 0.0, 1.0)
@@ -244,7 +244,7 @@ def sapo_loss(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> same = jnp.array([[-1.0]])
-    >>> print(arl.sapo_loss(same, same, jnp.ones(1), jnp.ones((1, 1))))
+    >>> print(arl.sapo_loss(same, same, jnp.ones(1), jnp.ones((1, 1), bool)))
     [[-2.]]
   """
   checks.positive("tau_positive", tau_positive)

@@ -44,7 +44,7 @@ def gspo_loss(
   Example:
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
-    >>> logprobs, mask = jnp.array([[-1.0, -2.0]]), jnp.ones((1, 2))
+    >>> logprobs, mask = jnp.array([[-1.0, -2.0]]), jnp.ones((1, 2), bool)
     >>> print(arl.gspo_loss(logprobs, logprobs, jnp.array([1.0]), mask))
     [[-1. -1.]]
   """
@@ -98,8 +98,9 @@ def turn_surrogate_loss(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> new, old = jnp.array([[-1.0, -2.0]]), jnp.array([[-2.0, -1.0]])
-    >>> one, turns = jnp.ones((1, 2)), jnp.array([[0, 0]])
-    >>> print(arl.turn_surrogate_loss(new, old, one, one, turns, num_turns=1))
+    >>> one, mask = jnp.ones((1, 2)), jnp.ones((1, 2), bool)
+    >>> turns = jnp.array([[0, 0]])
+    >>> print(arl.turn_surrogate_loss(new, old, one, mask, turns, num_turns=1))
     [[-1. -1.]]
   """
   mask = surrogate.check_mask(mask)
@@ -146,7 +147,7 @@ def mirror_descent_loss(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> new, old = jnp.array([[-1.0]]), jnp.array([[-2.0]])
-    >>> one, mask = jnp.ones(1), jnp.ones((1, 1))
+    >>> one, mask = jnp.ones(1), jnp.ones((1, 1), bool)
     >>> print(arl.mirror_descent_loss(new, old, one, mask, tau=0.5))
     [0.25]
   """

@@ -48,7 +48,7 @@ def step_baseline_advantages(
     >>> returns, states = jnp.array([[1.0, 5.0], [0.0, 7.0]]), [[0, -1], [0, 1]]
     >>> print(
     ...   arl.step_baseline_advantages(
-    ...     returns, states, jnp.ones((2, 2)), num_states=2
+    ...     returns, states, jnp.ones((2, 2), bool), num_states=2
     ...   )
     ... )
     [[ 0.5  0. ]
@@ -112,14 +112,15 @@ def gigpo_advantages(
   Example:
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
-    >>> rewards, ones = jnp.array([[0.0, 1.0], [0.0, 0.0]]), jnp.ones((2, 2))
+    >>> rewards = jnp.array([[0.0, 1.0], [0.0, 0.0]])
+    >>> mask = jnp.ones((2, 2), bool)
     >>> states, groups = jnp.array([[0, 1], [0, 2]]), jnp.array([0, 0])
     >>> print(
     ...   arl.gigpo_advantages(
     ...     rewards,
     ...     states,
     ...     groups,
-    ...     ones,
+    ...     mask,
     ...     num_groups=1,
     ...     num_states=3,
     ...     discount=0.5,
@@ -199,7 +200,7 @@ def hgpo_advantages(
     >>> returns, contexts = jnp.array([[1.0], [0.0]]), jnp.array([[[0], [0]]])
     >>> print(
     ...   arl.hgpo_advantages(
-    ...     returns, contexts, jnp.ones((2, 1)), num_contexts=1
+    ...     returns, contexts, jnp.ones((2, 1), bool), num_contexts=1
     ...   )
     ... )
     [[ 0.5]
@@ -273,9 +274,8 @@ def salt_advantages(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> advantages, edges = jnp.array([1.0, -1.0]), jnp.array([[0, -1], [0, 1]])
-    >>> print(
-    ...   arl.salt_advantages(advantages, edges, jnp.ones((2, 2)), num_edges=2)
-    ... )
+    >>> mask = jnp.ones((2, 2), bool)
+    >>> print(arl.salt_advantages(advantages, edges, mask, num_edges=2))
     [[ 0.  1.]
      [ 0. -1.]]
   """

@@ -151,7 +151,7 @@ def critical_steps(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> main, sub = jnp.array([[1, 1]]), jnp.array([[[0, 0], [5, 9]]])
-    >>> print(arl.critical_steps(main, sub, jnp.ones((1, 2))))
+    >>> print(arl.critical_steps(main, sub, jnp.ones((1, 2), bool)))
     [11.]
   """
   main = checks.floats("main_steps", main_steps, "[B, S]", (None, None))

@@ -65,7 +65,7 @@ def mt_grpo_advantages(
     ...   rewards,
     ...   outcomes,
     ...   jnp.array([0, 0]),
-    ...   jnp.ones((2, 1)),
+    ...   jnp.ones((2, 1), bool),
     ...   num_groups=1,
     ...   turn_weight=2.0,
     ... )
@@ -141,8 +141,9 @@ def igpo_advantages(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> beliefs, outcomes = jnp.zeros((2, 2)), jnp.array([1.0, 0.0])
+    >>> groups, mask = jnp.array([0, 0]), jnp.ones((2, 1), bool)
     >>> advantages = arl.igpo_advantages(
-    ...   beliefs, outcomes, jnp.array([0, 0]), jnp.ones((2, 1)), num_groups=1
+    ...   beliefs, outcomes, groups, mask, num_groups=1
     ... )
     >>> print(advantages.round(2))
     [[ 0.71]
@@ -210,7 +211,8 @@ def state_value_advantages(
     >>> import arl_jax as arl
     >>> import jax.numpy as jnp
     >>> values, rewards = jnp.array([[0.5, 0.75, 0.0]]), jnp.array([[0.0, 1.0]])
-    >>> print(arl.state_value_advantages(values, rewards, jnp.ones((1, 2))))
+    >>> mask = jnp.ones((1, 2), bool)
+    >>> print(arl.state_value_advantages(values, rewards, mask))
     [[0.25 0.25]]
   """
   checks.within("discount", discount, 0.0, 1.0)

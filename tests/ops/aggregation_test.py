@@ -59,4 +59,4 @@ def test_micro_batches_add_up(mode: str, num_parts: int):
 
 def test_fixed_length_needs_a_length():
   with pytest.raises(ValueError, match="length is None"):
-    arl.aggregate(jnp.ones((1, 2)), jnp.ones((1, 2)), mode="fixed_length")
+    arl.aggregate(jnp.ones((1, 2)), jnp.ones((1, 2), bool), mode="fixed_length")

@@ -14,6 +14,7 @@ from tests.ops.cases import Case
 
 TWO = jnp.ones((2, 3))
 ONE = jnp.ones(2)
+MASK = jnp.ones((2, 3), bool)
 IDS = jnp.zeros(2, int)
 WORDS: Any = "words"
 
@@ -52,19 +53,31 @@ WITH_IDS = [
 
 
 @pytest.mark.parametrize("case", MASKED, ids=lambda case: case.name)
-def test_a_mask_of_weights_is_named_for_every_function(case: Case):
+def test_a_mask_of_floats_is_named_for_every_function(case: Case):
   given = cases.arrays(case)
   arguments = [name for name in case.layouts if name in MASKS]
   for name in [*arguments, *["row_mask"] * case.takes_row_mask]:
-    weights = given[name] * np.float32(0.5)
-    with pytest.raises(ValueError, match=f"mask holds 0.5|{name} holds 0.5"):
-      case({**given, name: weights})
+    # Refused even though each is 0 or 1: a trace cannot look at values.
+    floats = given[name].astype(np.float32)
+    message = f"(mask|{name}) has dtype float32; expected bool"
 
-    def traced(weights: jax.Array, name: str = name) -> Any:
-      return case({**given, name: weights})
+    def call(floats: Any, name: str = name) -> Any:
+      return case({**given, name: floats})
 
-    with pytest.raises(ValueError, match="has dtype float32 under a trace"):
-      jax.eval_shape(traced, weights)
+    with pytest.raises(ValueError, match=message):
+      call(floats)
+    with pytest.raises(ValueError, match=message):
+      jax.eval_shape(call, floats)
+
+
+@pytest.mark.parametrize("case", MASKED, ids=lambda case: case.name)
+def test_a_mask_of_counts_is_named_for_every_function(case: Case):
+  given = cases.arrays(case)
+  arguments = [name for name in case.layouts if name in MASKS]
+  for name in [*arguments, *["row_mask"] * case.takes_row_mask]:
+    counts = given[name] * np.int32(2)
+    with pytest.raises(ValueError, match=f"(mask|{name}) holds 2; expected 0"):
+      case({**given, name: counts})
 
 
 @pytest.mark.parametrize("case", WITH_IDS, ids=lambda case: case.name)
@@ -89,6 +102,26 @@ def test_ids_that_are_no_integers_are_named_for_every_function(case: Case):
 def test_ids_are_no_mask():
   with pytest.raises(ValueError, match="mask holds -1; expected 0 and 1"):
     arl.masked_mean(TWO, jnp.array([[-1, 0, 1]]))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.complex64])
+def test_masks_are_bool_or_integers(dtype: Any):
+  with pytest.raises(ValueError, match="multiply weights into the values, or"):
+    arl.masked_sum(TWO, jnp.ones((2, 3), dtype))
+
+
+def test_a_mask_may_be_a_list():
+  truths: Any = [True, False]
+  numbers: Any = [1, 0]
+  floats: Any = [1.0, 0.0]
+  assert arl.masked_sum(ONE, truths) == arl.masked_sum(ONE, numbers) == 1.0
+  with pytest.raises(ValueError, match="mask has dtype float32"):
+    arl.masked_sum(ONE, floats)
+
+
+def test_integers_under_a_trace_are_a_mask():
+  actual = jax.jit(lambda mask: arl.masked_sum(ONE, mask))(jnp.array([1, 0]))
+  assert actual == 1.0
 
 
 @pytest.mark.parametrize(
@@ -128,7 +161,7 @@ def test_ids_are_no_mask():
     ),
     (
       lambda: arl.step_baseline_advantages(
-        TWO, jnp.full((2, 3), 5), TWO, num_states=5
+        TWO, jnp.full((2, 3), 5), MASK, num_states=5
       ),
       "state_ids holds 5",
     ),
@@ -140,8 +173,8 @@ def test_ids_are_no_mask():
       lambda: arl.broadcast_turns(TWO, jnp.full((2, 3), -2)),
       "turn_ids holds -2",
     ),
-    (lambda: arl.turn_returns(TWO, TWO, discount=1.5), "discount is 1.5"),
-    (lambda: arl.gae(TWO, TWO, TWO, lam=-0.1), "lam is -0.1"),
+    (lambda: arl.turn_returns(TWO, MASK, discount=1.5), "discount is 1.5"),
+    (lambda: arl.gae(TWO, TWO, MASK, lam=-0.1), "lam is -0.1"),
     (
       lambda: arl.token_logprobs(
         jnp.ones((1, 2, 3)), jnp.ones((1, 2), int), temperature=0.0
@@ -165,30 +198,30 @@ def test_ids_are_no_mask():
       "chunk_size is 0",
     ),
     (
-      lambda: arl.policy_gradient_loss(TWO, jnp.ones(3), TWO),
+      lambda: arl.policy_gradient_loss(TWO, jnp.ones(3), MASK),
       "advantages has shape",
     ),
     (
-      lambda: arl.clipped_surrogate_loss(TWO, TWO, ONE, TWO, clip_low=1.5),
+      lambda: arl.clipped_surrogate_loss(TWO, TWO, ONE, MASK, clip_low=1.5),
       "clip_low is 1.5",
     ),
     (
-      lambda: arl.clipped_surrogate_loss(TWO, TWO, ONE, TWO, dual_clip=0.5),
+      lambda: arl.clipped_surrogate_loss(TWO, TWO, ONE, MASK, dual_clip=0.5),
       "dual_clip is 0.5",
     ),
     (
       lambda: arl.decoupled_surrogate_loss(
-        TWO, TWO, TWO, ONE, TWO, cap_mode="drop"
+        TWO, TWO, TWO, ONE, MASK, cap_mode="drop"
       ),
       "cap_mode is 'drop'",
     ),
     (
       lambda: arl.token_importance_weights(
-        TWO, TWO, TWO, mode="mask", lower=3.0, upper=2.0
+        TWO, TWO, MASK, mode="mask", lower=3.0, upper=2.0
       ),
       "lower is 3.0, above upper",
     ),
-    (lambda: arl.aggregate(TWO, TWO, mode="mean"), "mode is 'mean'"),
+    (lambda: arl.aggregate(TWO, MASK, mode="mean"), "mode is 'mean'"),
     (lambda: arl.shapley_values(ONE, num_agents=2), "coalition_values"),
     (
       lambda: arl.top_variance_groups(ONE, IDS, num_groups=1, keep_ratio=0.0),
@@ -198,7 +231,7 @@ def test_ids_are_no_mask():
       lambda: arl.overlong_penalty(ONE, max_length=4, buffer=5),
       "max_length is 4",
     ),
-    (lambda: arl.masked_mean(WORDS, ONE), "x is a str"),
+    (lambda: arl.masked_mean(WORDS, MASK), "x is a str"),
   ],
 )
 def test_a_wrong_value_is_named(call: Callable[[], Any], message: str):

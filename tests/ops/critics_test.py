@@ -57,7 +57,7 @@ def test_turn_gae_golden():
   advantages, returns = arl.turn_gae(
     np.array([inputs["rewards"]])[:, ends],
     np.array([inputs["values"]])[:, ends],
-    np.ones((1, 2)),
+    np.ones((1, 2), bool),
     discount=inputs["high_level_gamma"],
     lam=inputs["lam"],
   )
@@ -102,7 +102,7 @@ def test_bi_level_gae_second_golden():
 
 def test_bi_level_gae_of_one_turn_is_token_gae():
   rng = np.random.default_rng(0)
-  values, mask = rng.normal(size=(2, 6)), np.ones((2, 6))
+  values, mask = rng.normal(size=(2, 6)), np.ones((2, 6), bool)
   rewards = np.zeros((2, 6))
   rewards[:, -1] = 1.0
   expected, _ = arl.gae(rewards, values, mask, discount=0.9, lam=0.8)
@@ -127,7 +127,7 @@ def test_length_adaptive_lambda_golden():
   advantages, _ = arl.gae(
     jnp.array([example["rewards"]]),
     jnp.array([example["values"]]),
-    jnp.ones((1, 4)),
+    jnp.ones((1, 4), bool),
     lam=arl.length_adaptive_lambda(jnp.array([4]), alpha=example["alpha"]),
   )
   golden.assert_close(advantages[0], outputs["example_adv"])
@@ -135,7 +135,7 @@ def test_length_adaptive_lambda_golden():
 
 def test_value_loss_golden():
   inputs, outputs = golden.load("value_loss_clipped")
-  mask = jnp.ones((1, 2))
+  mask = jnp.ones((1, 2), bool)
   loss = arl.value_loss(
     jnp.array([inputs["vpred"]]),
     jnp.array([inputs["vold"]]),

@@ -27,7 +27,7 @@ def test_the_gradient_of_each_estimator_golden():
       logprobs,
       reference[None],
       jnp.log(probs)[None],
-      jnp.ones((1, 3)),
+      jnp.ones((1, 3), bool),
       estimator=estimator,
     )
     return jnp.sum(probs * loss[0])
@@ -56,7 +56,7 @@ def test_a_step_on_the_penalty_lowers_the_divergence(estimator: str):
       logprobs,
       reference[None],
       jnp.log(probs)[None],
-      jnp.ones((1, 3)),
+      jnp.ones((1, 3), bool),
       estimator=estimator,
     )
     return jnp.sum(probs * loss[0])

@@ -112,7 +112,7 @@ def test_four_rollouts_of_one_task_are_centred():  # rllm#605, #924
 
 def test_a_turn_keeps_its_own_reward():  # AReaL#1674
   rewards = jnp.array([[-0.2, 1.0], [0.0, 1.0]])
-  mask = jnp.ones((2, 2))
+  mask = jnp.ones((2, 2), bool)
   returns = arl.turn_returns(rewards, mask)
   golden.assert_close(returns[:, 0], [0.8, 1.0])
   actual = arl.mt_grpo_advantages(
@@ -158,7 +158,7 @@ def test_a_single_member_gets_zero_from_every_estimator():  # rllm#916, #917
 def test_group_advantages_are_not_normalised_again():  # axon-rl/gem#113
   advantages = jnp.array([3.0, -3.0])
   loss = arl.policy_gradient_loss(
-    jnp.full((2, 1), -1.0), advantages, jnp.ones((2, 1))
+    jnp.full((2, 1), -1.0), advantages, jnp.ones((2, 1), bool)
   )
   np.testing.assert_array_equal(loss, [[3.0], [-3.0]])
 
@@ -166,7 +166,7 @@ def test_group_advantages_are_not_normalised_again():  # axon-rl/gem#113
 def test_a_dropped_group_has_no_gradient_at_all():  # trl#7068
   returns, groups = jnp.array([1.0, 1.0, 1.0, 0.0]), jnp.array([0, 0, 1, 1])
   keep = arl.informative_groups(returns, groups, num_groups=2)
-  mask = jnp.ones((4, 2)) * keep[:, None]
+  mask = jnp.ones((4, 2), bool) & keep[:, None]
   reference = jnp.full((4, 2), -2.0)
 
   def loss(logprobs):
@@ -180,7 +180,7 @@ def test_a_dropped_group_has_no_gradient_at_all():  # trl#7068
 
 def test_turn_rewards_speak_where_sums_are_equal():  # SkyRL#2104
   rewards = jnp.array([[1.0, 0.0], [0.0, 1.0]])
-  mask, groups = jnp.ones((2, 2)), jnp.zeros(2, int)
+  mask, groups = jnp.ones((2, 2), bool), jnp.zeros(2, int)
   outcomes = arl.episode_returns(rewards, mask)
   assert not arl.informative_groups(outcomes, groups, num_groups=1).any()
   actual = arl.mt_grpo_advantages(rewards, outcomes, groups, mask, num_groups=1)
@@ -191,7 +191,7 @@ def test_turn_rewards_speak_where_sums_are_equal():  # SkyRL#2104
 
 
 def test_the_constant_does_not_depend_on_the_width():  # verl#3741, #5366
-  values, mask = jnp.ones((2, 16)), jnp.ones((2, 16))
+  values, mask = jnp.ones((2, 16)), jnp.ones((2, 16), bool)
   wide = [jnp.pad(x, ((0, 0), (0, 48))) for x in (values, mask)]
   options = {"mode": "fixed_length", "length": 16}
   assert arl.aggregate(values, mask, **options) == 1.0
@@ -211,7 +211,7 @@ def test_a_row_out_of_the_loss_is_out_of_the_count(mode):  # trl#6369, #6439
 def test_a_batch_without_tokens_trains_nothing():  # trl#7077, fla#189
   logits, tokens = jnp.ones((2, 3, 4)), jnp.zeros((2, 3), int)
   value, grad = jax.value_and_grad(_loss_of_logits)(
-    logits, tokens, jnp.zeros((2, 3))
+    logits, tokens, jnp.zeros((2, 3), bool)
   )
   assert value == 0.0
   np.testing.assert_array_equal(grad, np.zeros((2, 3, 4)))
@@ -236,7 +236,7 @@ def test_what_fills_a_masked_place_never_shows(fill):  # OpenRLHF#1240
 def test_a_row_ratio_does_not_grow_with_length():  # NeMo-RL#2269
   rng = np.random.default_rng(0)
   noise = rng.normal(scale=3e-4, size=(1, 8192)).astype(np.float32)
-  old, mask = np.full((1, 8192), -1.0, np.float32), np.ones((1, 8192))
+  old, mask = np.full((1, 8192), -1.0, np.float32), np.ones((1, 8192), bool)
   weight = arl.sequence_importance_weights(
     old + noise, old, mask, reduce="mean"
   )
@@ -278,7 +278,7 @@ def test_the_first_ratio_is_one_at_any_temperature():  # trl#4159, NeMo-RL#902
 
 
 def test_a_missing_log_prob_weighs_one():  # trl#6166, #6693
-  new, mask = jnp.array([[-0.1, -0.2]]), jnp.ones((1, 2))
+  new, mask = jnp.array([[-0.1, -0.2]]), jnp.ones((1, 2), bool)
   old = jnp.array([[jnp.nan, -0.2]])
   for mode in ("truncate", "mask", "clamp", "none"):
     weights = arl.token_importance_weights(
@@ -293,7 +293,7 @@ def test_a_missing_log_prob_weighs_one():  # trl#6166, #6693
 
 def test_the_correction_reads_the_proximal_policy_only():  # slime#179
   proximal, behavior = jnp.log(jnp.array([[0.4]])), jnp.log(jnp.array([[0.2]]))
-  mask = jnp.ones((1, 1))
+  mask = jnp.ones((1, 1), bool)
 
   def loss(logprobs, proximal, behavior):
     return arl.decoupled_surrogate_loss(

@@ -30,12 +30,14 @@ def test_void_turns_golden():
     [not (turn["code"] or turn["answer"]) for turn in row]
     for row in inputs["turns"]
   ]
-  keep = arl.void_turn_keep_mask(jnp.array(void), jnp.ones((2, 2)))
+  keep = arl.void_turn_keep_mask(jnp.array(void), jnp.ones((2, 2), bool))
   np.testing.assert_array_equal(keep, outputs["keep_traj"])
 
 
 def test_an_empty_row_has_no_void_turn():
-  keep = arl.void_turn_keep_mask(jnp.ones((1, 2)), jnp.zeros((1, 2)))
+  keep = arl.void_turn_keep_mask(
+    jnp.ones((1, 2), bool), jnp.zeros((1, 2), bool)
+  )
   np.testing.assert_array_equal(keep, [True])
 
 

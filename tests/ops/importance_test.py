@@ -65,13 +65,13 @@ def test_effective_sample_size_golden():
   weights = arl.token_importance_weights(*arguments)
   actual = arl.effective_sample_size(weights, arguments[2])
   golden.assert_close(actual, outputs["ess_token"])
-  assert arl.effective_sample_size(jnp.full(5, 3.0), jnp.ones(5)) == 1.0
+  assert arl.effective_sample_size(jnp.full(5, 3.0), jnp.ones(5, bool)) == 1.0
 
 
 def test_bounds_are_on_the_ratio_itself_golden():
   inputs, outputs = golden.load("rollout_rs_bound_direction")
   new = jnp.array([inputs["log_ratio"]])
-  old, mask = jnp.zeros_like(new), jnp.ones_like(new)
+  old, mask = jnp.zeros_like(new), jnp.ones_like(new, bool)
   raw = arl.token_importance_weights(new, old, mask, mode="none")
   golden.assert_close(raw[0, 0], outputs["true_ratio"])
   banded = arl.token_importance_weights(
@@ -81,7 +81,7 @@ def test_bounds_are_on_the_ratio_itself_golden():
 
 
 def test_the_same_policy_leaves_samples_as_they_are():
-  logprobs, mask = jnp.full((2, 3), -1.3), jnp.ones((2, 3))
+  logprobs, mask = jnp.full((2, 3), -1.3), jnp.ones((2, 3), bool)
   for mode in ("truncate", "mask", "clamp", "none"):
     weights = arl.token_importance_weights(
       logprobs, logprobs, mask, mode=mode, lower=0.9, upper=1.1
@@ -92,7 +92,12 @@ def test_the_same_policy_leaves_samples_as_they_are():
 def test_clamp_bounds_both_sides():
   new = jnp.log(jnp.array([[0.1, 1.0, 9.0]]))
   weights = arl.token_importance_weights(
-    new, jnp.zeros((1, 3)), jnp.ones((1, 3)), mode="clamp", lower=0.5, upper=2.0
+    new,
+    jnp.zeros((1, 3)),
+    jnp.ones((1, 3), bool),
+    mode="clamp",
+    lower=0.5,
+    upper=2.0,
   )
   golden.assert_close(weights, [[0.5, 1.0, 2.0]])
 
@@ -101,7 +106,7 @@ def test_weights_carry_no_gradient():
   new, old, mask = (
     jnp.full((1, 2), -1.0),
     jnp.full((1, 2), -1.2),
-    jnp.ones((1, 2)),
+    jnp.ones((1, 2), bool),
   )
   for function in (
     arl.token_importance_weights,

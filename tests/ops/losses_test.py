@@ -16,7 +16,7 @@ def test_clipped_surrogate_golden_values_and_gradients():
       logprobs,
       jnp.zeros_like(logprobs),
       jnp.array([inputs["adv"]]),
-      jnp.ones_like(logprobs),
+      jnp.ones_like(logprobs, bool),
       clip_low=inputs["clip_low"],
       clip_high=inputs["clip_high"],
       dual_clip=inputs["dual_clip_c"],
@@ -47,14 +47,14 @@ def test_advantages_of_every_layout(shape: tuple[int, ...]):
   advantages = jnp.array([1.0, -2.0]).reshape(2, *[1] * (len(shape) - 1))
   advantages = jnp.broadcast_to(advantages, shape)
   logprobs = -jnp.arange(6.0).reshape(2, 3)
-  loss = arl.policy_gradient_loss(logprobs, advantages, jnp.ones((2, 3)))
+  loss = arl.policy_gradient_loss(logprobs, advantages, jnp.ones((2, 3), bool))
   golden.assert_close(loss, [[0, 1, 2], [-6, -8, -10]])
 
 
 def test_gradient_at_ratio_one_is_that_of_the_score_function():
   rng = np.random.default_rng(0)
   logprobs = jnp.asarray(-rng.random((2, 4)), jnp.float32)
-  advantages, mask = jnp.array([1.5, -0.5]), jnp.ones((2, 4))
+  advantages, mask = jnp.array([1.5, -0.5]), jnp.ones((2, 4), bool)
 
   def grad(loss):
     return jax.grad(lambda x: loss(x).sum())(logprobs)
@@ -79,7 +79,7 @@ def test_gradient_at_ratio_one_is_that_of_the_score_function():
 )
 def test_decoupled_surrogate_golden(cap: float | None, mode: str, key: str):
   inputs, outputs = golden.load("decoupled_ppo_areal")
-  mask = jnp.ones((1, 3))
+  mask = jnp.ones((1, 3), bool)
   loss = arl.decoupled_surrogate_loss(
     jnp.array([inputs["logp"]]),
     jnp.array([inputs["prox_logp"]]),
@@ -102,7 +102,7 @@ def test_cispo_golden():
       logprobs,
       jnp.array([inputs["old_logp"]]),
       jnp.array([inputs["adv"]]),
-      jnp.ones_like(logprobs),
+      jnp.ones_like(logprobs, bool),
       clip_low=inputs["clip_low"],
       clip_high=inputs["clip_high"],
     )
@@ -115,7 +115,7 @@ def test_cispo_golden():
 
 def test_sapo_golden():
   inputs, outputs = golden.load("sapo_gate")
-  new, mask = jnp.log(jnp.array([inputs["ratio"]])), jnp.ones((1, 3))
+  new, mask = jnp.log(jnp.array([inputs["ratio"]])), jnp.ones((1, 3), bool)
   for sign, key in ((1.0, "gate_pos"), (-1.0, "gate_neg")):
     loss = arl.sapo_loss(new, jnp.zeros((1, 3)), jnp.array([sign]), mask)
     golden.assert_close(loss[0], -sign * np.array(outputs[key]))

@@ -31,7 +31,7 @@ def test_whiten_golden():
 def test_whiten_of_equal_values_is_exactly_zero():
   x = jnp.full((4, 5), 0.1)
   np.testing.assert_array_equal(
-    arl.masked_whiten(x, jnp.ones((4, 5))), np.zeros((4, 5))
+    arl.masked_whiten(x, jnp.ones((4, 5), bool)), np.zeros((4, 5))
   )
 
 
@@ -42,9 +42,11 @@ def test_masks_broadcast():
 
 def test_a_mask_of_another_shape_is_an_error():
   with pytest.raises(ValueError, match="mask has shape"):
-    arl.masked_sum(jnp.ones((2, 3)), jnp.ones((2, 2)))
+    arl.masked_sum(jnp.ones((2, 3)), jnp.ones((2, 2), bool))
 
 
 def test_moments_are_differentiable_where_nothing_varies():
-  grad = jax.grad(lambda x: arl.masked_whiten(x, jnp.ones(3))[0])(jnp.ones(3))
+  grad = jax.grad(lambda x: arl.masked_whiten(x, jnp.ones(3, bool))[0])(
+    jnp.ones(3)
+  )
   assert np.isfinite(grad).all()

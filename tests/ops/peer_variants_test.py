@@ -28,14 +28,14 @@ def test_batch_normalised_weights():
     weights / arl.masked_mean(weights, mask), outputs["token_tis_batchnorm"]
   )
   weights = arl.sequence_importance_weights(new, old, mask)
-  weights = weights / arl.masked_mean(weights, jnp.any(mask > 0, axis=1))
+  weights = weights / arl.masked_mean(weights, jnp.any(mask, axis=1))
   golden.assert_close(weights[:, None] * mask, outputs["seq_tis_batchnorm"])
 
 
 def test_rejected_tokens_leave_the_denominator():
   inputs, outputs = golden.load("decoupled_ppo_areal")
   proximal = jnp.array([inputs["prox_logp"]])
-  behavior, mask = jnp.array([inputs["behave_logp"]]), jnp.ones((1, 3))
+  behavior, mask = jnp.array([inputs["behave_logp"]]), jnp.ones((1, 3), bool)
   weights = arl.token_importance_weights(
     proximal, behavior, mask, mode="mask", upper=inputs["behave_cap"]
   )
@@ -61,7 +61,7 @@ def test_cispo_with_an_upper_bound_alone():
     new,
     jnp.array([inputs["old_logp"]]),
     jnp.array([inputs["adv"]]),
-    jnp.ones_like(new),
+    jnp.ones_like(new, bool),
     clip_high=inputs["clip_high"],
   )
   # The loss is linear in the log-probability, with this slope.
@@ -102,7 +102,9 @@ def test_shared_prefix_gets_the_mean_of_its_branches():
   golden.assert_close(advantages, outputs["branch_adv"])
   # Rows 0 and 1 walk the same first edge.
   edges = jnp.array([[0, 1], [0, 2], [3, 4]])
-  actual = arl.salt_advantages(advantages, edges, jnp.ones((3, 2)), num_edges=5)
+  actual = arl.salt_advantages(
+    advantages, edges, jnp.ones((3, 2), bool), num_edges=5
+  )
   golden.assert_close(actual[:2, 0], np.full(2, outputs["shared_prefix_adv"]))
   golden.assert_close(actual[:, 1], outputs["branch_adv"])
 
@@ -111,7 +113,7 @@ def test_position_wise_baseline_of_information_gains():
   inputs, outputs = golden.load("igpo")
   outcomes = np.array(inputs["outcome_reward"])[:, None]
   rewards = np.concatenate([outputs["info_gain"], outcomes], axis=1)
-  mask = np.ones_like(rewards)
+  mask = np.ones_like(rewards, bool)
   actual = arl.step_baseline_advantages(
     arl.turn_returns(rewards, mask),
     np.broadcast_to(np.arange(3), (2, 3)),
@@ -126,7 +128,7 @@ def test_utterance_critic_targets_are_one_step_returns():
   _, targets = arl.turn_gae(
     jnp.array([inputs["r"]]),
     jnp.array([inputs["V_target"]]),
-    jnp.ones((1, 3)),
+    jnp.ones((1, 3), bool),
     discount=inputs["gamma"],
     lam=0.0,
   )
@@ -135,7 +137,7 @@ def test_utterance_critic_targets_are_one_step_returns():
 
 def test_prime_returns():
   inputs, outputs = golden.load("prime_implicit_reward")
-  mask, group_ids = jnp.ones((2, 3)), jnp.zeros(2, int)
+  mask, group_ids = jnp.ones((2, 3), bool), jnp.zeros(2, int)
   rewards = arl.implicit_process_rewards(
     jnp.array(inputs["prm_logp"]),
     jnp.array(inputs["ref_logp"]),
@@ -165,7 +167,7 @@ def test_sequence_mask_of_negative_advantages_alone():
   near = arl.sequence_keep_mask(
     new,
     old,
-    jnp.ones_like(new),
+    jnp.ones_like(new, bool),
     lower=np.exp(-inputs["delta"]),
     upper=np.inf,
   )

@@ -22,7 +22,7 @@ def test_implicit_rewards_golden():
   actual = arl.implicit_process_rewards(
     jnp.array(inputs["prm_logp"]),
     jnp.array(inputs["ref_logp"]),
-    jnp.ones((2, 3)),
+    jnp.ones((2, 3), bool),
     beta=inputs["beta"],
   )
   golden.assert_close(actual, outputs["implicit_token_rewards"])
@@ -32,7 +32,7 @@ def test_progress_loss_golden():
   inputs, outputs = golden.load("spa_rl")
   actual = arl.progress_loss(
     jnp.array([inputs["contributions"]]),
-    jnp.ones((1, 3)),
+    jnp.ones((1, 3), bool),
     jnp.array([inputs["R"]]),
   )
   golden.assert_close(actual[0], outputs["mse_loss"])

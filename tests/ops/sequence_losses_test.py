@@ -30,7 +30,7 @@ def test_gspo_golden_values_and_gradients():
 
 def test_turn_surrogate_golden():
   inputs, outputs = golden.load("turn_level_ratio")
-  turn_ids, mask = jnp.array([inputs["turn"]]), jnp.ones((1, 5))
+  turn_ids, mask = jnp.array([inputs["turn"]]), jnp.ones((1, 5), bool)
   loss = arl.turn_surrogate_loss(
     jnp.array([inputs["log_ratio"]]),
     jnp.zeros((1, 5)),
@@ -78,7 +78,7 @@ def test_mirror_descent_golden():
         log_ratio[:, None],
         jnp.zeros((4, 1)),
         rewards - rewards.mean(),
-        jnp.ones((4, 1)),
+        jnp.ones((4, 1), bool),
         tau=inputs["tau"],
       )
     )

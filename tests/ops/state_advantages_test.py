@@ -66,7 +66,7 @@ def test_step_baseline_ignores_turns_without_a_state():
   actual = arl.step_baseline_advantages(
     jnp.array([[4.0, 1.0], [100.0, 3.0]]),
     jnp.array([[-1, 0], [-1, 0]]),
-    jnp.ones((2, 2)),
+    jnp.ones((2, 2), bool),
     num_states=1,
   )
   golden.assert_close(actual, [[0.0, -1.0], [0.0, 1.0]])
@@ -86,7 +86,7 @@ def test_hgpo_golden(scale: str):
   actual = arl.hgpo_advantages(
     _ragged(inputs["returns"], rows, 3, 3, 0.0),
     contexts,
-    jnp.ones((3, 3)),
+    jnp.ones((3, 3), bool),
     num_contexts=int(contexts.max()) + 1,
     alpha=inputs["alpha"],
     scale=scale,
@@ -115,7 +115,7 @@ def test_salt_golden(history: int):
     inputs["trajectories"], [0, 0, 0, 0], history=history
   )
   actual = arl.salt_advantages(
-    advantages, edges, jnp.ones((4, 3)), num_edges=int(edges.max()) + 1
+    advantages, edges, jnp.ones((4, 3), bool), num_edges=int(edges.max()) + 1
   )
   golden.assert_close(actual, outputs[f"step_adv_h{history}"])
 
@@ -123,7 +123,10 @@ def test_salt_golden(history: int):
 def test_salt_without_shared_edges_changes_nothing():
   advantages = jnp.array([0.3, -0.7])
   actual = arl.salt_advantages(
-    advantages, jnp.array([[0, 1], [2, -1]]), jnp.ones((2, 2)), num_edges=3
+    advantages,
+    jnp.array([[0, 1], [2, -1]]),
+    jnp.ones((2, 2), bool),
+    num_edges=3,
   )
   expected = np.array([[0.3, 0.3], [-0.7, -0.7]], np.float32)
   np.testing.assert_array_equal(actual, expected)

@@ -15,7 +15,7 @@ def test_critical_steps_golden():
   for index, stage in enumerate(stages):
     sub[0, index, : len(stage["sub"])] = stage["sub"]
   main = np.array([[stage["main"] for stage in stages]])
-  actual = arl.critical_steps(main, sub, np.ones((1, len(stages))))
+  actual = arl.critical_steps(main, sub, np.ones((1, len(stages)), bool))
   golden.assert_close(actual[0], outputs["critical_steps"])
 
 
@@ -59,6 +59,6 @@ def test_weights_are_renormalised():
 
 def test_agents_share_what_the_team_earned():
   actual = arl.team_average_rewards(
-    jnp.array([[1.0, 2.0]]), jnp.ones((1, 2)), num_agents=4
+    jnp.array([[1.0, 2.0]]), jnp.ones((1, 2), bool), num_agents=4
   )
   golden.assert_close(actual, np.full((1, 4), 0.75))

@@ -13,7 +13,7 @@ def test_mt_grpo_golden():
     rewards,
     jnp.array(inputs["outcome_rewards"]),
     jnp.zeros(4, int),
-    jnp.ones((4, 2)),
+    jnp.ones((4, 2), bool),
     num_groups=1,
     turn_weight=inputs["lam"],
     eps=inputs["eps"],
@@ -45,7 +45,7 @@ def test_igpo_golden():
     beliefs,
     jnp.array(inputs["outcome_reward"]),
     jnp.zeros(2, int),
-    jnp.ones((2, 3)),
+    jnp.ones((2, 3), bool),
     num_groups=1,
     discount=inputs["gamma"],
   )
@@ -54,7 +54,7 @@ def test_igpo_golden():
 
 def test_igpo_discounts_after_the_z_score():
   beliefs = np.array([[-3.0, -2.0, 0.0], [-3.0, -3.2, 0.0]])
-  outcomes, mask = np.array([1.0, 0.0]), np.ones((2, 2))
+  outcomes, mask = np.array([1.0, 0.0]), np.ones((2, 2), bool)
 
   def call(discount):
     return arl.igpo_advantages(
@@ -72,7 +72,7 @@ def test_igpo_of_a_single_row_is_zero():
     np.array([[-3.0, -1.0, 0.0]]),
     np.array([1.0]),
     np.array([0]),
-    np.ones((1, 2)),
+    np.ones((1, 2), bool),
     num_groups=1,
   )
   np.testing.assert_array_equal(actual, np.zeros((1, 2)))
@@ -83,7 +83,7 @@ def test_state_values_golden():
   values = np.array([[*outputs["values"], 0.0]])
   rewards = np.array([[0.0, 0.0, inputs["terminal_reward"]]])
   actual = arl.state_value_advantages(
-    values, rewards, np.ones((1, 3)), discount=inputs["gamma"]
+    values, rewards, np.ones((1, 3), bool), discount=inputs["gamma"]
   )
   golden.assert_close(actual[0], outputs["step_adv"])
   golden.assert_close(actual.sum(), outputs["telescoped_sum"])
