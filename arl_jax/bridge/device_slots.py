@@ -4,23 +4,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from arl_jax.bridge.engine_config import EngineConfig, EngineStats
 from arl_jax.bridge.slots import Placement
+from arl_jax.learner import sharding
 from arl_jax.models import decode, kv_cache
-from arl_jax.models.transformer import ModelConfig
+from arl_jax.models.transformer import ModelConfig, unstack_layers
+
+_unstack = jax.jit(unstack_layers)
 
 
 class DeviceSlots:
-  """Owns the key-value cache; every step donates it.
-
-  Attributes:
-    params: weights, in the dtype of the activations; may be set anew between
-      steps.
-  """
+  """Owns the key-value cache; every step donates it."""
 
   def __init__(
     self,
@@ -38,17 +35,28 @@ class DeviceSlots:
       params: weights; never donated.
       config: fixed shapes.
       stats: totals to add to.
-      cache_sharding: NamedSharding of both cache arrays.
+      cache_sharding: NamedSharding of every cache array; by default each
+        device of the weights holds all of it.
     """
-    self.params = params
+    self._params: Any = None
+    self.set_params(params)
     self._model = model
     self._config = config
     self._stats = stats
     self._cache = jax.jit(
       kv_cache.init_cache,
       static_argnames=("config", "num_slots", "max_length"),
-      out_shardings=cache_sharding,
+      # A cache whose place is open would be compiled for twice.
+      out_shardings=(
+        cache_sharding
+        or sharding.whole_beside(jax.tree.leaves(self._params)[0])
+      ),
     )(model, num_slots=config.num_slots, max_length=config.max_length)
+
+  def set_params(self, params: Any) -> None:
+    """Takes weights, stacked or unstacked; unstacked ones need no copy."""
+    stacked = not isinstance(params["layers"], tuple)
+    self._params = _unstack(params) if stacked else params
 
   def step(
     self,
@@ -76,7 +84,7 @@ class DeviceSlots:
       self._copy([p for p in chosen if p.source != p.slot])
       self._prefill([p for p in chosen if len(p.tokens)])
     self._cache, *outputs = decode.decode_chunk(
-      self.params,
+      self._params,
       self._cache,
       slots,
       config=self._model,
@@ -128,9 +136,9 @@ class DeviceSlots:
       self._config.max_length,
     )
     self._cache = decode.prefill_extend(
-      self.params,
+      self._params,
       self._cache,
-      jnp.asarray(tokens),
+      tokens,
       slot_ids,
       starts,
       num_valid,

@@ -64,7 +64,7 @@ class Engine:
       config: fixed shapes.
       version: version of the weights.
       executor: the thread for device work; one of its own by default.
-      cache_sharding: NamedSharding of both cache arrays.
+      cache_sharding: NamedSharding of every cache array.
     """
     self.stats = EngineStats()
     self.version = version
@@ -216,7 +216,8 @@ class Engine:
 
   def _switch_weights(self) -> None:
     if self._new_weights is not None:
-      self._device.params, self.version = self._new_weights
+      params, self.version = self._new_weights
+      self._device.set_params(params)
       self._new_weights = None
       self.stats.weight_changes += 1
       self._stale |= self._config.on_new_weights == "refresh"

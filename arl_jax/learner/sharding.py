@@ -177,6 +177,20 @@ def replicated(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, PartitionSpec())
 
 
+def whole_beside(array: jax.Array) -> Any:
+  """Returns where each device of an array holds something else whole.
+
+  Args:
+    array: any array; one that JAX may still move gives None.
+  """
+  if not getattr(array, "committed", False):
+    return None
+  place = array.sharding
+  if not isinstance(place, NamedSharding):
+    return place
+  return NamedSharding(place.mesh, PartitionSpec())
+
+
 def param_shardings(
   mesh: Mesh, specs: PyTree, rules: ShardingRules = DEFAULT_RULES
 ) -> PyTree:
@@ -186,6 +200,23 @@ def param_shardings(
     specs,
     is_leaf=lambda leaf: isinstance(leaf, ParamSpec),
   )
+
+
+def unstack_shardings(shardings: PyTree, num_layers: int) -> PyTree:
+  """Gives each layer's weights the sharding that they have in the stack.
+
+  Args:
+    shardings: as `param_shardings` returns them.
+    num_layers: L.
+
+  Returns:
+    The shardings of what `transformer.unstack_layers` returns.
+  """
+  one = jax.tree.map(
+    lambda place: NamedSharding(place.mesh, PartitionSpec(*place.spec[1:])),
+    shardings["layers"],
+  )
+  return {**shardings, "layers": (one,) * num_layers}
 
 
 def batch_shardings(

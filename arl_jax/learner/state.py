@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from arl_jax.learner import sharding
@@ -47,7 +48,7 @@ def init_state(
   params = jax.device_put(params, shardings, may_alias=False)
   target = state_shardings(params, optimizer, shardings=shardings)
   opt_state = jax.jit(optimizer.init, out_shardings=target.opt_state)(params)
-  step = jax.device_put(jnp.zeros((), jnp.int32), target.step)
+  step = jax.device_put(np.int32(0), target.step)
   return LearnerState(params=params, opt_state=opt_state, step=step)
 
 

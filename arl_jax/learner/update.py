@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from arl_jax.learner import diagnostics, objective
@@ -78,7 +79,9 @@ def update(
       " policy's parameters or set kl_weight to 0"
     )
   micros = [MicroBatch(*micro) for micro in microbatches]
-  normalizer = sum(fns.normalizer(micro.batch) for micro in micros)
+  normalizer = np.sum(
+    jax.device_get([fns.normalizer(micro.batch) for micro in micros])
+  )
   reference = ref_params if fns.needs_reference else None
   gradients = fns.zeros(state.params)
   parts = []

@@ -49,7 +49,7 @@ def prefill_extend(
   """Writes the keys and values of new tokens behind what slots hold.
 
   Args:
-    params: weights, in the dtype of the activations.
+    params: weights, their layers unstacked, in the dtype of the activations.
     cache: the cache, donated.
     tokens: int32 `[B, T]` new tokens, padded at the right.
     slot_ids: int32 `[B]` slot of each row; `num_slots` marks a filler row.
@@ -65,13 +65,14 @@ def prefill_extend(
   positions = starts[:, None] + offsets
   valid = offsets < num_valid[:, None]
   # Padding is written out of range, where it is dropped.
-  cells = jnp.where(valid, positions, cache.keys.shape[3])
+  cells = jnp.where(valid, positions, cache[0].keys.shape[2])
+  visible = jnp.arange(kv_length)[None, None] <= positions[:, :, None]
 
-  def attend(cache, layer, q, k, v):
-    cache = kv_cache.write(cache, layer, slot_ids, cells, k, v)
-    keys = cache.keys[layer, slot_ids, :, :kv_length]
-    values = cache.values[layer, slot_ids, :, :kv_length]
-    return kv_cache.attend_cached(q, keys, values, positions), cache
+  def attend(cache, q, k, v):
+    cache = kv_cache.write(cache, slot_ids, cells, k, v)
+    keys = cache.keys[slot_ids, :, :kv_length]
+    values = cache.values[slot_ids, :, :kv_length]
+    return transformer.attend(q, keys, values, visible), cache
 
   _, cache = transformer.run_layers(
     params, tokens, positions, cache, attend, config=config
@@ -100,7 +101,7 @@ def decode_chunk(
   chunk ends early when every slot has stopped.
 
   Args:
-    params: weights, in the dtype of the activations.
+    params: weights, their layers unstacked, in the dtype of the activations.
     cache: the cache, donated.
     slots: what each slot decodes next.
     config: shape of the transformer.
@@ -114,23 +115,23 @@ def decode_chunk(
     slot sampled, int32 `[num_rows]`.
   """
   slots = jax.tree.map(lambda a: a[:num_rows], slots)
-  head = transformer.unembedding(params, config)
   rows = jnp.arange(num_rows)
-  num_cells = cache.keys.shape[3]
+  num_cells = cache[0].keys.shape[2]
+  # A live row has sampled as many tokens as there were steps.
+  counters = slots.lengths + jnp.arange(num_steps)[:, None]
+  uniforms = sampling.draw_uniforms(slots.seeds, counters)
 
   def decode_step(carry):
     step, cache, tokens, counts, live, out_tokens, out_logprobs = carry
     positions = slots.lengths + counts
     cells = jnp.where(live, positions, num_cells)[:, None]
+    visible = jnp.arange(kv_length) <= positions[:, None, None]
 
-    def attend(cache, layer, q, k, v):
-      cache = kv_cache.write(cache, layer, rows, cells, k, v)
-      keys = cache.keys[layer, :num_rows, :, :kv_length]
-      values = cache.values[layer, :num_rows, :, :kv_length]
-      return (
-        kv_cache.attend_cached(q, keys, values, positions[:, None]),
-        cache,
-      )
+    def attend(cache, q, k, v):
+      cache = kv_cache.write(cache, rows, cells, k, v)
+      keys = cache.keys[:num_rows, :, :kv_length]
+      values = cache.values[:num_rows, :, :kv_length]
+      return transformer.attend(q, keys, values, visible), cache
 
     hidden, cache = transformer.run_layers(
       params,
@@ -140,11 +141,12 @@ def decode_chunk(
       attend,
       config=config,
     )
+    # A tied head is transposed here, in the product, where it needs no copy.
+    head = transformer.unembedding(params, config)
     logits = jnp.matmul(hidden[:, 0], head, preferred_element_type=jnp.float32)
     sampled, logprobs = sampling.sample_tokens(
       logits,
-      slots.seeds,
-      positions,
+      uniforms[step],
       temperature=slots.temperature,
       top_k=slots.top_k,
       top_p=slots.top_p,

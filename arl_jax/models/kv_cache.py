@@ -6,88 +6,65 @@ import jax.numpy as jnp
 
 from arl_jax.models.transformer import ModelConfig
 
-# Logical axes of both arrays, for sharding.
-CACHE_AXES = ("layers", "batch", "kv_heads", None, None)
+# Logical axes of a layer's arrays, for sharding.
+CACHE_AXES = ("batch", "kv_heads", None, None)
 
 
 @struct.dataclass(kw_only=True)
-class KVCache:
-  """Keys and values of every layer, slot and position."""
+class LayerCache:
+  """Keys and values of one layer, by slot and position."""
 
-  keys: jax.Array  # [L, slots, K, S, H]
-  values: jax.Array  # [L, slots, K, S, H]
+  keys: jax.Array  # [slots, K, S, H]
+  values: jax.Array  # [slots, K, S, H]
+
+
+# One for each layer: apart, so that a write touches no other layer.
+KVCache = tuple[LayerCache, ...]
+
+
+def cache_shape(
+  config: ModelConfig, *, num_slots: int, max_length: int
+) -> tuple[int, int, int, int]:
+  """Returns the shape of a layer's keys, and of its values."""
+  return num_slots, config.num_kv_heads, max_length, config.head_dim
 
 
 def init_cache(
   config: ModelConfig, *, num_slots: int, max_length: int
 ) -> KVCache:
   """Returns an empty cache in the dtype of the activations."""
-  shape = (
-    config.num_layers,
-    num_slots,
-    config.num_kv_heads,
-    max_length,
-    config.head_dim,
-  )
-  return KVCache(
-    keys=jnp.zeros(shape, config.dtype), values=jnp.zeros(shape, config.dtype)
+  shape = cache_shape(config, num_slots=num_slots, max_length=max_length)
+  return tuple(
+    LayerCache(
+      keys=jnp.zeros(shape, config.dtype), values=jnp.zeros(shape, config.dtype)
+    )
+    for _ in range(config.num_layers)
   )
 
 
 def write(
-  cache: KVCache,
-  layer: jax.Array,
+  cache: LayerCache,
   slot_ids: jax.Array,
   positions: jax.Array,
   k: jax.Array,
   v: jax.Array,
-) -> KVCache:
+) -> LayerCache:
   """Writes new keys and values in place; out-of-range ones are dropped.
 
   Args:
-    cache: the cache to update.
-    layer: int32 `[]` layer to write.
+    cache: of the layer.
     slot_ids: int32 `[B]` slot of each row; `num_slots` drops the row.
     positions: int32 `[B, T]` cell of each token; `S` or more drops the token.
     k: `[B, T, K, H]` keys.
     v: `[B, T, K, H]` values.
   """
-  index = (layer, slot_ids[:, None], slice(None), positions)
-  return KVCache(
+  index = (slot_ids[:, None], slice(None), positions)
+  return LayerCache(
     keys=cache.keys.at[index].set(k.astype(cache.keys.dtype), mode="drop"),
     values=cache.values.at[index].set(
       v.astype(cache.values.dtype), mode="drop"
     ),
   )
-
-
-def attend_cached(
-  q: jax.Array, keys: jax.Array, values: jax.Array, positions: jax.Array
-) -> jax.Array:
-  """Attends to every cell at or before a query's own position.
-
-  Args:
-    q: `[B, T, N, H]` queries.
-    keys: `[B, K, S, H]` cached keys, the queries' own included.
-    values: `[B, K, S, H]` cached values.
-    positions: int32 `[B, T]` position of each query.
-
-  Returns:
-    `[B, T, N, H]` outputs; the softmax runs in float32.
-  """
-  num_rows, num_tokens, num_heads, head_dim = q.shape
-  num_kv_heads, length = keys.shape[1:3]
-  grouped = q.reshape(
-    num_rows, num_tokens, num_kv_heads, num_heads // num_kv_heads, head_dim
-  )
-  scores = jnp.einsum(
-    "btkgh,bksh->bkgts", grouped, keys, preferred_element_type=jnp.float32
-  ) * (head_dim**-0.5)
-  visible = jnp.arange(length)[None, None] <= positions[:, :, None]
-  scores = jnp.where(visible[:, None, None], scores, -jnp.inf)
-  weights = jax.nn.softmax(scores, axis=-1).astype(q.dtype)
-  out = jnp.einsum("bkgts,bksh->btkgh", weights, values)
-  return out.reshape(num_rows, num_tokens, num_heads, head_dim)
 
 
 def copy_slots(
@@ -101,5 +78,5 @@ def copy_slots(
     target_ids: int32 `[n]` slots to write; `num_slots` drops the copy.
   """
   return jax.tree.map(
-    lambda a: a.at[:, target_ids].set(a[:, source_ids], mode="drop"), cache
+    lambda a: a.at[target_ids].set(a[source_ids], mode="drop"), cache
   )

@@ -3,7 +3,8 @@
 Parameters are a plain nested dict and every function is pure. A weight says
 its shape, logical axes and initialiser once, in `param_specs`; initial values
 and shardings derive from there. Layers are stacked on a leading axis and run
-by one scan.
+by one scan, which compiles fast; or they are a tuple and run one by one, which
+decodes fast, see `unstack_layers`.
 """
 
 from collections.abc import Callable, Mapping
@@ -194,10 +195,28 @@ def unembedding(params: Params, config: ModelConfig) -> jax.Array:
   return head.astype(config.dtype)
 
 
+def unstack_layers(params: Params) -> dict[str, Any]:
+  """Returns the parameters with the layers as a tuple of trees.
+
+  A step that feeds few tokens is as fast as the weights can be read. A scan
+  slices them out of the stack, which reads and writes them once more.
+  """
+  layers = params["layers"]
+  if isinstance(layers, tuple):
+    return dict(params)
+  num_layers = jax.tree.leaves(layers)[0].shape[0]
+  return {
+    **params,
+    "layers": tuple(
+      jax.tree.map(lambda a, i=i: a[i], layers) for i in range(num_layers)
+    ),
+  }
+
+
 # Forward pass.
 
-# Gives the attention output `[B, T, N, H]` for `(cache, layer, q, k, v)` and
-# the cache with the layer's keys and values written, or `()` without a cache.
+# Gives the attention output `[B, T, N, H]` of a layer for `(cache, q, k, v)`,
+# and the layer's cache with the keys and values written, `()` without one.
 AttendFn = Callable[..., tuple[jax.Array, Any]]
 
 
@@ -228,9 +247,9 @@ def forward(
   same_segment = segment_ids[:, :, None] == segment_ids[:, None, :]
   mask = causal[None] & same_segment
 
-  def attend_rows(cache, layer, q, k, v):
-    del layer
-    return attend(q, k, v, mask), cache
+  def attend_rows(cache, q, k, v):
+    keys, values = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
+    return attend(q, keys, values, mask), cache
 
   hidden, _ = run_layers(
     params, tokens, positions, (), attend_rows, config=config
@@ -239,20 +258,36 @@ def forward(
 
 
 def attend(
-  q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array
+  q: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array
 ) -> jax.Array:
   """Grouped-query attention with the softmax in float32.
 
   Args:
     q: `[B, T, N, H]` queries.
-    k: `[B, S, K, H]` keys; K divides N.
-    v: `[B, S, K, H]` values.
-    mask: bool `[B, T, S]` True where a query may look.
+    keys: `[B, K, S, H]`; K divides N.
+    values: `[B, K, S, H]`.
+    mask: bool `[B, T, S]` True where a query may look; at least once in each
+      row.
 
   Returns:
     `[B, T, N, H]` outputs, in the dtype of `q`.
   """
-  return jax.nn.dot_product_attention(q, k, v, mask=mask[:, None])
+  num_rows, num_tokens, num_heads, head_dim = q.shape
+  num_kv_heads = keys.shape[1]
+  # The queries of a key head stand below each other, so that both products
+  # are plain batched matrix products: XLA's CPU backend is slow at others.
+  grouped = q.reshape(num_rows, num_tokens, num_kv_heads, -1, head_dim)
+  grouped = grouped.transpose(0, 2, 3, 1, 4)
+  grouped = grouped.reshape(num_rows, num_kv_heads, -1, head_dim)
+  scores = jnp.einsum(
+    "bkmh,bksh->bkms", grouped, keys, preferred_element_type=jnp.float32
+  ) * (head_dim**-0.5)
+  visible = jnp.tile(mask, (1, num_heads // num_kv_heads, 1))
+  scores = jnp.where(visible[:, None], scores, -jnp.inf)
+  weights = jax.nn.softmax(scores, axis=-1).astype(q.dtype)
+  out = jnp.einsum("bkms,bksh->bkmh", weights, values)
+  out = out.reshape(num_rows, num_kv_heads, -1, num_tokens, head_dim)
+  return out.transpose(0, 3, 1, 2, 4).reshape(q.shape)
 
 
 def run_layers(
@@ -264,13 +299,14 @@ def run_layers(
   *,
   config: ModelConfig,
 ) -> tuple[jax.Array, Any]:
-  """Embeds tokens and scans the layers, carrying a cache through them.
+  """Embeds tokens and runs the layers.
 
   Args:
-    params: weights, as `init_params` lays them out.
+    params: weights, as `init_params` or `unstack_layers` lays them out.
     tokens: int32 `[B, T]` token ids.
     positions: int32 `[B, T]` rotary positions.
-    cache: any tree that `attend_fn` reads and writes; `()` for none.
+    cache: a tuple with what `attend_fn` reads and writes of each layer, for
+      layers that are a tuple too; `()` for none.
     attend_fn: attention of one layer, see `AttendFn`.
     config: shape of the transformer.
 
@@ -284,9 +320,7 @@ def run_layers(
   )
   x = params["embed"][tokens].astype(dtype)
 
-  def layer_step(carry, inputs):
-    x, cache = carry
-    weights, layer = inputs
+  def layer_step(x, weights, cache=()):
     w = jax.tree.map(lambda a: a.astype(dtype), weights)
     y = rms_norm(x, w["attn_norm"], c.norm_eps)
     q = _heads(_project(y, w["wq"], w.get("bq")), c.num_heads)
@@ -297,26 +331,34 @@ def run_layers(
       k = rms_norm(k, w["k_norm"], c.norm_eps)
     q = rope.apply_rope(q, positions, frequencies, scale)
     k = rope.apply_rope(k, positions, frequencies, scale)
-    attended, cache = attend_fn(cache, layer, q, k, v)
+    attended, cache = attend_fn(cache, q, k, v)
     attended = attended.reshape(*x.shape[:2], -1)
     x = x + _project(attended, w["wo"], w.get("bo"))
     y = rms_norm(x, w["mlp_norm"], c.norm_eps)
     gate = jax.nn.silu(_project(y, w["w_gate"], w.get("b_gate")))
     up = _project(y, w["w_up"], w.get("b_up"))
     x = x + _project(gate * up, w["w_down"], w.get("b_down"))
-    return (x, cache), None
+    return x, cache
 
+  layers = params["layers"]
+  if isinstance(layers, tuple):
+    caches = cache or ((),) * c.num_layers
+    cache = []
+    for weights, layer_cache in zip(layers, caches, strict=True):
+      x, layer_cache = layer_step(x, weights, layer_cache)
+      cache.append(layer_cache)
+    return rms_norm(x, params["final_norm"], c.norm_eps), tuple(cache)
+  if cache:
+    raise ValueError("a cache needs params whose layers are unstacked")
   if c.remat != "none":
     layer_step = jax.checkpoint(layer_step, policy=_REMAT_POLICIES[c.remat])
-  carry = (x, cache)
-  inputs = (params["layers"], jnp.arange(c.num_layers))
   if c.num_frozen_layers:
-    frozen = jax.tree.map(lambda a: a[: c.num_frozen_layers], inputs)
-    inputs = jax.tree.map(lambda a: a[c.num_frozen_layers :], inputs)
-    carry, _ = jax.lax.scan(layer_step, carry, frozen, unroll=c.scan_unroll)
-    carry = jax.lax.stop_gradient(carry)
-  (x, cache), _ = jax.lax.scan(layer_step, carry, inputs, unroll=c.scan_unroll)
-  return rms_norm(x, params["final_norm"], c.norm_eps), cache
+    frozen = jax.tree.map(lambda a: a[: c.num_frozen_layers], layers)
+    layers = jax.tree.map(lambda a: a[c.num_frozen_layers :], layers)
+    x, _ = jax.lax.scan(layer_step, x, frozen, unroll=c.scan_unroll)
+    x = jax.lax.stop_gradient(x)
+  x, _ = jax.lax.scan(layer_step, x, layers, unroll=c.scan_unroll)
+  return rms_norm(x, params["final_norm"], c.norm_eps), ()
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:

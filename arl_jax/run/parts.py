@@ -7,7 +7,6 @@ import functools
 import pathlib
 from typing import Any
 
-import jax
 from jax.sharding import Mesh
 import optax
 
@@ -88,14 +87,9 @@ class RunParts:
     # The engine needs no gradient, so its layers are one scan.
     model = dataclasses.replace(self.policy.model, num_frozen_layers=0)
     config = self.settings.engine
-    shape = jax.eval_shape(
-      functools.partial(
-        kv_cache.init_cache,
-        model,
-        num_slots=config.num_slots,
-        max_length=config.max_length,
-      )
-    ).keys.shape
+    shape = kv_cache.cache_shape(
+      model, num_slots=config.num_slots, max_length=config.max_length
+    )
     return Engine(
       model,
       self.publish(params),
@@ -110,12 +104,12 @@ class RunParts:
   @functools.cached_property
   def publish(self):
     """Copies learner weights for the engine."""
-    return weights.make_publish(self.policy.model.dtype, self.shardings)
+    return weights.make_publish(self.policy.model, self.shardings)
 
   @functools.cached_property
   def copy(self):
     """Copies learner weights for a reference policy."""
-    return weights.make_publish("float32", self.shardings)
+    return weights.make_copy(self.shardings)
 
   def actor(
     self, policy: Policy, *, name: str, seed: int, temperature: float

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from arl_jax.models import sampling
 
@@ -13,8 +14,7 @@ def draw(num, *, temperature=1.0, top_k=0, top_p=1.0):
   logits = jnp.broadcast_to(jnp.log(jnp.asarray(PROBS)), (num, 4))
   return sampling.sample_tokens(
     logits,
-    jnp.full(num, 3, jnp.uint32),
-    jnp.arange(num),
+    sampling.draw_uniforms(jnp.full(num, 3, jnp.uint32), jnp.arange(num)),
     temperature=jnp.full(num, temperature),
     top_k=jnp.full(num, top_k),
     top_p=jnp.full(num, top_p),
@@ -34,6 +34,61 @@ def check(expected, **kwargs):
 
 def test_plain():
   check(PROBS)
+
+
+@pytest.mark.parametrize("vocab_size", [5, 128, 300])
+def test_samples_follow_the_distribution(vocab_size):
+  """Chi-square over 20,000 draws, within a block of the sum and across."""
+  num = 20000
+  rng = np.random.default_rng(vocab_size)
+  probs = rng.dirichlet(np.ones(vocab_size))
+  tokens, logprobs = sampling.sample_tokens(
+    jnp.broadcast_to(jnp.log(jnp.asarray(probs)) + 7.0, (num, vocab_size)),
+    sampling.draw_uniforms(jnp.full(num, 1, jnp.uint32), jnp.arange(num)),
+    temperature=jnp.ones(num),
+    top_k=jnp.zeros(num, jnp.int32),
+    top_p=jnp.ones(num),
+  )
+  tokens = np.asarray(tokens)
+  counts = np.bincount(tokens, minlength=vocab_size)
+  # Cells with less than 5 expected draws are pooled, as the test asks for.
+  rare = probs * num < 5
+  seen = np.append(counts[~rare], counts[rare].sum())
+  expected = np.append(probs[~rare], probs[rare].sum()) * num
+  kept = expected > 0
+  statistic = np.sum((seen - expected)[kept] ** 2 / expected[kept])
+  freedom = kept.sum() - 1
+  # Wilson and Hilferty: the cube root is normal; 4 standard deviations.
+  spread = 2 / (9 * freedom)
+  assert statistic < freedom * (1 - spread + 4 * spread**0.5) ** 3
+  np.testing.assert_allclose(logprobs, np.log(probs[tokens]), atol=1e-4)
+
+
+def test_the_edges_of_the_uniforms_draw_what_can_be_drawn():
+  nearly_one = np.nextafter(np.float32(1), np.float32(0))
+  uniforms = jnp.array([[0, 0], [nearly_one, nearly_one]], jnp.float32)
+  logits = jnp.full((2, 400), -jnp.inf).at[:, 130:140].set(0.0)
+  tokens, logprobs = sampling.sample_tokens(
+    logits,
+    uniforms,
+    temperature=jnp.ones(2),
+    top_k=jnp.zeros(2, jnp.int32),
+    top_p=jnp.ones(2),
+  )
+  np.testing.assert_array_equal(tokens, [130, 139])
+  np.testing.assert_allclose(logprobs, np.log(0.1), atol=1e-6)
+
+
+def test_greedy_takes_the_first_of_equals():
+  logits = jnp.zeros((1, 300)).at[0, jnp.array([200, 250])].set(1.0)
+  tokens, _ = sampling.sample_tokens(
+    logits,
+    jnp.full((1, 2), 0.99),
+    temperature=jnp.zeros(1),
+    top_k=jnp.zeros(1, jnp.int32),
+    top_p=jnp.ones(1),
+  )
+  assert tokens.tolist() == [200]
 
 
 def test_temperature_sharpens():
@@ -59,8 +114,9 @@ def test_rows_have_their_own_parameters():
   logits = jnp.broadcast_to(jnp.log(jnp.asarray(PROBS)), (3, 4))
   tokens, logprobs = sampling.sample_tokens(
     logits,
-    jnp.arange(3, dtype=jnp.uint32),
-    jnp.zeros(3, jnp.int32),
+    sampling.draw_uniforms(
+      jnp.arange(3, dtype=jnp.uint32), jnp.zeros(3, jnp.int32)
+    ),
     temperature=jnp.array([0.0, 1.0, 1.0]),
     top_k=jnp.array([0, 1, 0]),
     top_p=jnp.array([1.0, 1.0, 0.01]),
