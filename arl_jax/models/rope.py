@@ -131,27 +131,36 @@ def yarn_attention_scale(factor: float, weight: float = 1.0) -> float:
   return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
-def apply_rope(
-  x: jax.Array,
-  positions: jax.Array,
-  frequencies: npt.NDArray[np.float32],
-  scale: float,
-) -> jax.Array:
-  """Rotates queries or keys by their positions.
+def rotations(
+  positions: jax.Array, frequencies: npt.NDArray[np.float32], scale: float
+) -> tuple[jax.Array, jax.Array]:
+  """Returns the cosines and sines that every layer rotates by.
 
   Args:
-    x: `[B, T, N, H]` queries or keys.
     positions: `[B, T]` position of each token.
     frequencies: `[H/2]` inverse frequencies.
-    scale: factor on cos and sin.
+    scale: factor on both.
 
   Returns:
-    `[B, T, N, H]` rotated, in the dtype of `x`.
+    Two float32 arrays `[B, T, 1, H/2]`.
   """
   angles = positions[..., None, None].astype(jnp.float32) * frequencies.reshape(
     1, 1, 1, -1
   )
-  cos, sin = jnp.cos(angles) * scale, jnp.sin(angles) * scale
+  return jnp.cos(angles) * scale, jnp.sin(angles) * scale
+
+
+def apply_rope(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
+  """Rotates queries or keys by their positions.
+
+  Args:
+    x: `[B, T, N, H]` queries or keys.
+    cos: `[B, T, 1, H/2]`, see `rotations`.
+    sin: `[B, T, 1, H/2]`.
+
+  Returns:
+    `[B, T, N, H]` rotated, in the dtype of `x`.
+  """
   first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
   rotated = jnp.concatenate(
     [first * cos - second * sin, second * cos + first * sin], axis=-1

@@ -315,8 +315,10 @@ def run_layers(
   """
   c = config
   dtype = jnp.dtype(c.dtype)
-  frequencies, scale = rope.rope_frequencies(
-    c.head_dim, c.rope_theta, c.rope_scaling
+  frequencies = rope.rope_frequencies(c.head_dim, c.rope_theta, c.rope_scaling)
+  # Behind a barrier, or the compiler computes them again in every layer.
+  cos, sin = jax.lax.optimization_barrier(
+    rope.rotations(positions, *frequencies)
   )
   x = params["embed"][tokens].astype(dtype)
 
@@ -329,8 +331,8 @@ def run_layers(
     if c.qk_norm:
       q = rms_norm(q, w["q_norm"], c.norm_eps)
       k = rms_norm(k, w["k_norm"], c.norm_eps)
-    q = rope.apply_rope(q, positions, frequencies, scale)
-    k = rope.apply_rope(k, positions, frequencies, scale)
+    q = rope.apply_rope(q, cos, sin)
+    k = rope.apply_rope(k, cos, sin)
     attended, cache = attend_fn(cache, q, k, v)
     attended = attended.reshape(*x.shape[:2], -1)
     x = x + _project(attended, w["wo"], w.get("bo"))

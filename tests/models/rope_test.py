@@ -84,7 +84,8 @@ def test_bad_scaling_is_refused(settings, message):
 def test_rotation_turns_halves_by_the_position():
   x = jnp.asarray([1.0, 2.0, 0.0, 0.0]).reshape(1, 1, 1, 4)
   frequencies = np.asarray([math.pi / 2, math.pi], np.float32)
-  rotated = rope.apply_rope(x, jnp.asarray([[1]]), frequencies, 1.0)
+  cos, sin = rope.rotations(jnp.asarray([[1]]), frequencies, 1.0)
+  rotated = rope.apply_rope(x, cos, sin)
   # (1, 0) by a quarter turn is (0, 1); (2, 0) by a half turn is (-2, 0).
   np.testing.assert_allclose(
     np.asarray(rotated).ravel(), [0.0, -2.0, 1.0, 0.0], atol=1e-6
