@@ -270,9 +270,13 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   learner.minibatches_per_step = 4
   learner.min_minibatch_rows = 16
   # Rows per gradient call; memory, not results, depends on it.
-  learner.micro_batch_rows = 32
-  # Padded lengths; each compiles once. rollout.max_length is always one.
-  learner.length_buckets = (112, 160)
+  learner.micro_batch_rows = 4
+  # Lengths of rows that hold several episodes behind each other, and how many;
+  # each compiles once. Empty packs nothing; then a row is one episode, padded
+  # to a length bucket or to rollout.max_length.
+  learner.packed_lengths = (256, 320, 384)
+  learner.rows_per_pack = 8
+  learner.length_buckets = ()
   # Score rows with the weights before the step, whose policy the loss then
   # compares with; False takes the log-probabilities of the engine for them,
   # which needs rollout.top_k 0 and rollout.top_p 1.
@@ -355,8 +359,6 @@ def _use_smollm2(config: Any) -> None:
     num_steps=25,
     minibatches_per_step=2,
     min_minibatch_rows=8,
-    micro_batch_rows=8,
-    length_buckets=(112, 144, 176),
   )
   config.evaluation.num_tasks = 200
   config.checkpoint.every = 10
@@ -389,12 +391,7 @@ def _shrink(config: Any) -> None:
   config.engine.update(
     num_slots=8, decode_rows=(), prefill_rows=(8,), prefill_lengths=(64,)
   )
-  config.learner.update(
-    num_steps=2,
-    minibatches_per_step=1,
-    micro_batch_rows=8,
-    length_buckets=(),
-  )
+  config.learner.update(num_steps=2, minibatches_per_step=1)
   config.evaluation.num_tasks = 4
   config.checkpoint.every = 1
   config.output.num_episodes_as_text = 2

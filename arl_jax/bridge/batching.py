@@ -1,7 +1,7 @@
 """Door 1: groups of episodes become padded batches of a few fixed shapes."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,16 +10,6 @@ from arl_jax.episode import Episode, EpisodeStatus, Group, Row, Turn
 from arl_jax.learner.filters import RowFacts
 from arl_jax.ops.grouping import dense_ids
 from arl_jax.types import TrajectoryBatch
-
-_TOKEN_FIELDS = (
-  "tokens",
-  "action_mask",
-  "turn_ids",
-  "segment_ids",
-  "positions",
-  "behavior_logprobs",
-  "policy_versions",
-)
 
 
 def collate_groups(
@@ -201,96 +191,3 @@ def split_minibatches(
   np.random.default_rng(seed).shuffle(rows)
   count = max(1, min(num_minibatches, len(rows) // min_rows))
   return [np.sort(part) for part in np.array_split(rows, count)]
-
-
-class Piece(NamedTuple):
-  """Rows that are trained or scored in one call.
-
-  Attributes:
-    rows: int64 `[n]` their indices in the step.
-    batch: `[b, t]` arrays, of which the first n rows are real.
-    per_token: further arrays by name, each `[b, t]`.
-  """
-
-  rows: npt.NDArray[np.int64]
-  batch: TrajectoryBatch
-  per_token: dict[str, npt.NDArray[np.float32]]
-
-
-def micro_batches(
-  batch: TrajectoryBatch,
-  rows: npt.NDArray[np.int64],
-  *,
-  micro_batch_rows: int,
-  lengths: Sequence[int],
-  per_token: Mapping[str, npt.NDArray[np.float32]] | None = None,
-) -> Iterator[Piece]:
-  """Cuts a minibatch into pieces of equal rows and the fewest columns.
-
-  Rows are sorted by length, so that short ones are not padded to long ones.
-
-  Args:
-    batch: NumPy arrays of the whole step.
-    rows: which rows belong to the minibatch.
-    micro_batch_rows: rows in each piece; the last one is filled up.
-    lengths: allowed numbers of columns; T is always allowed.
-    per_token: further arrays `[B, T]`, such as the advantages.
-  """
-  sizes = np.asarray(batch.segment_ids > 0).sum(axis=1)
-  ordered = rows[np.argsort(sizes[rows], kind="stable")]
-  total = batch.tokens.shape[1]
-  for start in range(0, len(ordered), micro_batch_rows):
-    chosen = ordered[start : start + micro_batch_rows]
-    longest = int(sizes[chosen].max())
-    width = min((n for n in lengths if longest <= n < total), default=total)
-    # Filler repeats a real row but counts nowhere: no action, no row.
-    filler = np.repeat(chosen[:1], micro_batch_rows - len(chosen))
-    index = np.concatenate([chosen, filler])
-    yield Piece(
-      rows=chosen,
-      batch=_take(batch, index, len(chosen), width),
-      per_token={
-        name: values[index][:, :width]
-        for name, values in (per_token or {}).items()
-      },
-    )
-
-
-def scored_columns(
-  action_mask: npt.ArrayLike, *, multiple: int = 32
-) -> npt.NDArray[np.int32]:
-  """Lists the columns of each row's action tokens.
-
-  Args:
-    action_mask: bool `[B, T]`.
-    multiple: A is rounded up to it, so that few shapes are compiled.
-
-  Returns:
-    int32 `[B, A]`, in ascending order, padded with T.
-  """
-  mask = np.asarray(action_mask)
-  num_rows, length = mask.shape
-  longest = int(mask.sum(axis=1).max(initial=1))
-  width = min(-(-longest // multiple) * multiple, length)
-  columns = np.full((num_rows, width), length, np.int32)
-  for b in range(num_rows):
-    found = np.flatnonzero(mask[b])
-    columns[b, : len(found)] = found
-  return columns
-
-
-def _take(
-  batch: TrajectoryBatch,
-  index: npt.NDArray[np.int64],
-  num_real: int,
-  width: int,
-) -> TrajectoryBatch:
-  fields: dict[str, Any] = {
-    name: getattr(batch, name)[index]
-    for name in TrajectoryBatch.__annotations__
-  }
-  for name in _TOKEN_FIELDS:
-    fields[name] = fields[name][:, :width]
-  fields["row_mask"][num_real:] = False
-  fields["action_mask"][num_real:] = False
-  return TrajectoryBatch(**fields)

@@ -1,5 +1,6 @@
 """The scalar that an update minimises."""
 
+import functools
 from typing import NamedTuple
 
 import chex
@@ -13,6 +14,28 @@ from arl_jax.ops import divergences, logprobs
 from arl_jax.types import Array, PyTree, TrajectoryBatch
 
 
+class Packing(NamedTuple):
+  """The rows of a micro-batch behind each other, so that little is padding.
+
+  The model runs on these p rows of W tokens; what it says goes back to the b
+  rows that they came from, so the objective is the same with and without.
+
+  Attributes:
+    tokens: int32 `[p, W]`.
+    positions: int32 `[p, W]`, restarting with every row.
+    segment_ids: int32 `[p, W]`, telling the rows apart; 0 is padding.
+    scored: int32 `[p, A]` columns of action tokens, padded with W.
+    index: int32 `[b, T]` where each token stands in the flattened `[p, W]`;
+      p·W for padding.
+  """
+
+  tokens: jax.typing.ArrayLike
+  positions: jax.typing.ArrayLike
+  segment_ids: jax.typing.ArrayLike
+  scored: jax.typing.ArrayLike
+  index: jax.typing.ArrayLike
+
+
 class MicroBatch(NamedTuple):
   """Rows that fit on the device at once.
 
@@ -23,12 +46,15 @@ class MicroBatch(NamedTuple):
       this batch, or None. See `Terms.old_logprobs` for what then stands in.
     scored: int32 `[b, A]` columns of each row's action tokens, padded with T;
       the output head runs only for these. None runs it for all.
+    packing: how the rows share longer ones, None if each is alone. It has its
+      own `scored`.
   """
 
   batch: TrajectoryBatch
   advantages: jax.typing.ArrayLike | None = None
   old_logprobs: jax.typing.ArrayLike | None = None
   scored: jax.typing.ArrayLike | None = None
+  packing: Packing | None = None
 
 
 def objective(
@@ -65,7 +91,12 @@ def objective(
   if loss.kl_weight > 0:
     frozen = jax.lax.stop_gradient(ref_params)
     ref_logprobs, _ = row_logprobs(
-      frozen, micro.batch, micro.scored, model=model, loss=loss
+      frozen,
+      micro.batch,
+      micro.scored,
+      micro.packing,
+      model=model,
+      loss=loss,
     )
     values += loss.kl_weight * divergences.kl_penalty_loss(
       terms.logprobs,
@@ -84,8 +115,9 @@ def objective(
 
 def row_logprobs(
   params: PyTree,
-  batch: TrajectoryBatch,
+  batch: TrajectoryBatch | Packing,
   scored: jax.typing.ArrayLike | None = None,
+  packing: Packing | None = None,
   *,
   model: ModelFns,
   loss: LossConfig,
@@ -96,34 +128,53 @@ def row_logprobs(
     params: of the policy.
     batch: the rows.
     scored: int32 `[b, A]` columns to score, padded with T; None is all.
+    packing: what the model runs on in place of the rows, if given.
     model: the architecture.
     loss: gives temperature and chunk.
 
   Returns:
     `[B, T]` log-probs and entropies, float32, 0 where nothing was scored.
   """
-  hidden = model.apply(params, batch.tokens, batch.positions, batch.segment_ids)
+  if packing is not None:
+    packed = row_logprobs(
+      params, packing, packing.scored, model=model, loss=loss
+    )
+    scores, entropies = (
+      jnp.take(
+        values.reshape(-1),
+        jnp.asarray(packing.index),
+        mode="fill",
+        fill_value=0.0,
+      )
+      for values in packed
+    )
+    return scores, entropies
+  tokens = jnp.asarray(batch.tokens)
+  hidden = model.apply(
+    params,
+    tokens,
+    jnp.asarray(batch.positions),
+    jnp.asarray(batch.segment_ids),
+  )
   head = model.unembedding(params)
+  score = functools.partial(_score, loss=loss, transposed=model.transposed)
   if scored is None:
-    return _score(hidden, head, batch.tokens, loss)
+    return score(hidden, head, tokens)
   columns = jnp.asarray(scored)
-  last = batch.tokens.shape[1] - 1
+  last = tokens.shape[1] - 1
   # The state that predicts a token stands one column before it. Targets move
   # one to the right, so that position t again scores token t.
   states = jnp.take_along_axis(
     hidden, jnp.clip(columns - 1, 0, last)[..., None], axis=1
   )
-  targets = jnp.take_along_axis(
-    batch.tokens, jnp.minimum(columns, last), axis=1
-  )
-  values = _score(
+  targets = jnp.take_along_axis(tokens, jnp.minimum(columns, last), axis=1)
+  values = score(
     jnp.pad(states, ((0, 0), (0, 1), (0, 0))),
     head,
     jnp.pad(targets, ((0, 0), (1, 0))),
-    loss,
   )
   rows = jnp.arange(columns.shape[0])[:, None]
-  empty = jnp.zeros(batch.tokens.shape, jnp.float32)
+  empty = jnp.zeros(tokens.shape, jnp.float32)
   scores, entropies = (
     empty.at[rows, columns].set(value[:, 1:], mode="drop") for value in values
   )
@@ -131,14 +182,25 @@ def row_logprobs(
 
 
 def _score(
-  hidden: Array, head: Array, tokens: Array, loss: LossConfig
+  hidden: Array,
+  head: Array,
+  tokens: Array,
+  *,
+  loss: LossConfig,
+  transposed: bool,
 ) -> tuple[Array, Array]:
   chunk = loss.logprob_chunk
   if chunk is not None and chunk < tokens.shape[1]:
     return logprobs.chunked_token_logprobs(
-      hidden, head, tokens, chunk_size=chunk, temperature=loss.temperature
+      hidden,
+      head,
+      tokens,
+      chunk_size=chunk,
+      temperature=loss.temperature,
+      transposed=transposed,
     )
   # Two-dimensional: XLA's CPU backend is slow at the other weight gradient.
+  head = head.T if transposed else head
   logits = hidden.reshape(-1, hidden.shape[-1]) @ head
   logits = logits.reshape(*tokens.shape, -1).astype(jnp.float32)
   return (
@@ -165,7 +227,7 @@ def _terms(
 ) -> Terms:
   batch = micro.batch
   current, entropies = row_logprobs(
-    params, batch, micro.scored, model=model, loss=loss
+    params, batch, micro.scored, micro.packing, model=model, loss=loss
   )
   advantages = micro.advantages
   if advantages is None:

@@ -20,10 +20,13 @@ class ModelFns:
   Attributes:
     apply: `(params, tokens, positions, segment_ids) -> hidden [B, T, D]`.
     unembedding: `params -> [D, V]`; logits are `hidden @ unembedding`.
+    transposed: `unembedding` gives `[V, D]` instead: a tied embedding as it
+      is, for turning it would copy it.
   """
 
   apply: Callable[[PyTree, Array, Array, Array], Array]
   unembedding: Callable[[PyTree], Array]
+  transposed: bool = False
 
 
 def init_state(

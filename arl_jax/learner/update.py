@@ -19,7 +19,7 @@ import optax
 
 from arl_jax.learner import diagnostics, objective
 from arl_jax.learner.diagnostics import Diagnostics
-from arl_jax.learner.objective import MicroBatch
+from arl_jax.learner.objective import MicroBatch, Packing
 from arl_jax.learner.state import ModelFns
 from arl_jax.learner.surrogates import LossConfig
 from arl_jax.types import Array, LearnerState, PyTree, TrajectoryBatch
@@ -31,17 +31,18 @@ class UpdateFns:
 
   Attributes:
     normalizer: `batch -> scalar`, the loss's denominator over these rows.
-    zeros: `params -> gradients`, an empty accumulator.
+    zeros: `params -> gradients`, an empty accumulator; None where an update
+      has one micro-batch, whose gradient then needs none.
     gradient: see `make_gradient_fn`.
     apply: see `make_apply_fn`.
-    logprobs: `(params, batch, scored=None) -> [B, T]`, for
+    logprobs: `(params, batch, scored=None, packing=None) -> [B, T]`, for
       `MicroBatch.old_logprobs`, for filters, and for comparing the engine
-      with the learner. `scored` as in `MicroBatch`.
+      with the learner. `scored` and `packing` as in `MicroBatch`.
     needs_reference: True if the objective reads a reference policy.
   """
 
   normalizer: Callable[[TrajectoryBatch], Array]
-  zeros: Callable[[PyTree], PyTree]
+  zeros: Callable[[PyTree], PyTree] | None
   gradient: Callable[..., tuple[PyTree, Diagnostics]]
   apply: Callable[[LearnerState, PyTree], tuple[LearnerState, dict[str, Array]]]
   logprobs: Callable[..., Array]
@@ -69,10 +70,16 @@ def update(
     leaves the state as it was, and `skipped_updates` is then 1.
 
   Raises:
-    ValueError: if there is nothing to train on, or no reference policy.
+    ValueError: if there is nothing to train on, no reference policy, or more
+      than one micro-batch without an accumulator.
   """
   if not microbatches:
     raise ValueError("microbatches is empty; an update needs at least one")
+  if fns.zeros is None and len(microbatches) > 1:
+    raise ValueError(
+      f"there are {len(microbatches)} microbatches, but make_update_fns was"
+      " called with accumulate=False, which allows one"
+    )
   if fns.needs_reference and ref_params is None:
     raise ValueError(
       "kl_weight is above 0 but ref_params is None; pass the reference"
@@ -83,7 +90,7 @@ def update(
     jax.device_get([fns.normalizer(micro.batch) for micro in micros])
   )
   reference = ref_params if fns.needs_reference else None
-  gradients = fns.zeros(state.params)
+  gradients = None if fns.zeros is None else fns.zeros(state.params)
   parts = []
   for micro in micros:
     gradients, part = fns.gradient(
@@ -103,6 +110,7 @@ def make_update_fns(
   *,
   shardings: LearnerState,
   schedule: optax.Schedule | None = None,
+  accumulate: bool = True,
 ) -> UpdateFns:
   """Prepares the compiled pieces of an update.
 
@@ -112,6 +120,8 @@ def make_update_fns(
     optimizer: what turns a gradient into an update.
     shardings: of a whole state, see `state.state_shardings`.
     schedule: learning rate by step, for the metric.
+    accumulate: False if an update is always one micro-batch, which saves the
+      memory of a second gradient.
 
   Returns:
     Functions that compile when first called.
@@ -121,16 +131,21 @@ def make_update_fns(
     return jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
 
   def logprobs(
-    params: PyTree, batch: TrajectoryBatch, scored: Array | None = None
+    params: PyTree,
+    batch: TrajectoryBatch,
+    scored: Array | None = None,
+    packing: Packing | None = None,
   ) -> Array:
     scores, _ = objective.row_logprobs(
-      params, batch, scored, model=model, loss=loss
+      params, batch, scored, packing, model=model, loss=loss
     )
     return jnp.where(objective.loss_mask(batch), scores, 0.0)
 
   return UpdateFns(
     normalizer=jax.jit(lambda b: objective.loss_normalizer(b, loss)),
-    zeros=jax.jit(zeros, out_shardings=shardings.params),
+    zeros=jax.jit(zeros, out_shardings=shardings.params)
+    if accumulate
+    else None,
     gradient=make_gradient_fn(model, loss, shardings=shardings.params),
     apply=make_apply_fn(optimizer, shardings=shardings, schedule=schedule),
     logprobs=jax.jit(logprobs),
@@ -150,7 +165,8 @@ def make_gradient_fn(
 
   Returns:
     `(params, ref_params, micro, normalizer, gradients)` to the gradients with
-    this micro-batch's added, and its diagnostics. `gradients` is donated.
+    this micro-batch's added, and its diagnostics. `gradients` is donated; it
+    is None where there is nothing to add to.
   """
 
   def share_of(params, ref_params, micro, normalizer):
@@ -165,7 +181,9 @@ def make_gradient_fn(
     new, part = jax.grad(share_of, has_aux=True)(
       params, ref_params, micro, normalizer
     )
-    return jax.tree.map(jnp.add, gradients, new), part
+    if gradients is not None:
+      new = jax.tree.map(jnp.add, gradients, new)
+    return new, part
 
   return jax.jit(accumulate, donate_argnums=4, out_shardings=(shardings, None))
 
@@ -188,20 +206,21 @@ def make_apply_fn(
     `skipped_updates` and `learning_rate`. `state` is donated.
   """
 
-  def apply(state: LearnerState, gradients: PyTree):
-    norm = optax.tree.norm(gradients)
+  def step(state: LearnerState, gradients: PyTree) -> LearnerState:
     updates, opt_state = optimizer.update(
       gradients, state.opt_state, state.params
     )
-    stepped = LearnerState(
+    return LearnerState(
       params=optax.apply_updates(state.params, updates),
       opt_state=opt_state,
       step=state.step + 1,
     )
+
+  def apply(state: LearnerState, gradients: PyTree):
+    norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(norm)
-    kept = jax.tree.map(
-      lambda new, old: jnp.where(finite, new, old), stepped, state
-    )
+    # A branch, not a choice between two results: the state changes in place.
+    kept = jax.lax.cond(finite, step, lambda state, _: state, state, gradients)
     metrics = {
       "grad_norm": norm,
       "skipped_updates": (~finite).astype(jnp.int32),

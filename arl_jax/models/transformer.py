@@ -189,10 +189,19 @@ def init_params(key: jax.Array, config: ModelConfig) -> dict[str, Any]:
   return tree.unflatten(draw(k, s) for k, s in zip(keys, leaves, strict=True))
 
 
-def unembedding(params: Params, config: ModelConfig) -> jax.Array:
-  """Returns the output head `[D, V]` in the dtype of the activations."""
-  head = params["embed"].T if config.tie_embeddings else params["unembed"]
-  return head.astype(config.dtype)
+def unembedding(
+  params: Params, config: ModelConfig, *, transposed: bool = False
+) -> jax.Array:
+  """Returns the output head `[D, V]` in the dtype of the activations.
+
+  Args:
+    params: weights.
+    config: shape of the transformer.
+    transposed: return `[V, D]`, which a tied embedding already is.
+  """
+  head = params["embed" if config.tie_embeddings else "unembed"]
+  head = head.astype(config.dtype)
+  return head if transposed == config.tie_embeddings else head.T
 
 
 def unstack_layers(params: Params) -> dict[str, Any]:

@@ -120,6 +120,7 @@ def chunked_token_logprobs(
   *,
   chunk_size: int,
   temperature: float = 1.0,
+  transposed: bool = False,
 ) -> tuple[Array, Array]:
   """Log-probabilities and entropies that never hold the logits of a row.
 
@@ -135,6 +136,8 @@ def chunked_token_logprobs(
     chunk_size: tokens of a row whose logits exist at one time; it need not
       divide T.
     temperature: the one that the tokens were sampled at, above 0.
+    transposed: `unembedding` is `[V, D]`, as an embedding table is; turning a
+      large one would copy it.
 
   Returns:
     Log-probabilities and entropies, each `[B, T]` float32; index t is about
@@ -167,9 +170,11 @@ def chunked_token_logprobs(
       f"hidden has shape {hidden.shape}; expected [B, T, D] with the "
       f"[B, T] = {tokens.shape} of tokens"
     )
-  if unembedding.ndim != 2 or unembedding.shape[0] != hidden.shape[2]:
+  width_axis = 1 if transposed else 0
+  if unembedding.ndim != 2 or unembedding.shape[width_axis] != hidden.shape[2]:
     raise ValueError(
-      f"unembedding has shape {unembedding.shape}; expected [D, V] with "
+      f"unembedding has shape {unembedding.shape}; expected "
+      f"{'[V, D]' if transposed else '[D, V]'} with "
       f"the D = {hidden.shape[2]} of hidden"
     )
 
@@ -177,7 +182,12 @@ def chunked_token_logprobs(
     weights: Array, states: Array, targets: Array
   ) -> tuple[Array, Array]:
     flat = states.reshape(-1, states.shape[-1])
-    logits = jnp.dot(flat, weights, preferred_element_type=jnp.float32)
+    logits = jax.lax.dot_general(
+      flat,
+      weights,
+      (((1,), (width_axis,)), ((), ())),
+      preferred_element_type=jnp.float32,
+    )
     logits = _scale(logits, temperature)
     scores = _score(logits, targets.reshape(-1))
     entropies = _entropy(logits)

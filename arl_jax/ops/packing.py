@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 
-def pack_rows(lengths: Sequence[int], *, max_length: int) -> list[list[int]]:
+def pack_rows(
+  lengths: Sequence[int], *, max_length: int, max_rows: int | None = None
+) -> list[list[int]]:
   """Packs rows into as few bins of a fixed length as a greedy pass finds.
 
   First-fit decreasing: the longest row first, each into the first bin with
@@ -14,13 +16,15 @@ def pack_rows(lengths: Sequence[int], *, max_length: int) -> list[list[int]]:
   Args:
     lengths: tokens of each row.
     max_length: tokens of a bin.
+    max_rows: rows of a bin; None for as many as fit.
 
   Returns:
     The bins, each the ascending indices of its rows; every row is in exactly
     one bin and no row is split.
 
   Raises:
-    ValueError: if a row is longer than a bin or its length is below 0.
+    ValueError: if a row is longer than a bin or its length is below 0, or a
+      limit is below 1.
 
   Example:
     >>> import arl_jax as arl
@@ -29,6 +33,8 @@ def pack_rows(lengths: Sequence[int], *, max_length: int) -> list[list[int]]:
   """
   if max_length < 1:
     raise ValueError(f"max_length is {max_length}; expected at least 1")
+  if max_rows is not None and max_rows < 1:
+    raise ValueError(f"max_rows is {max_rows}; expected at least 1 or None")
   for index, length in enumerate(lengths):
     if not 0 <= length <= max_length:
       raise ValueError(
@@ -43,8 +49,9 @@ def pack_rows(lengths: Sequence[int], *, max_length: int) -> list[list[int]]:
     place = next(fits, None)
     if place is None:
       bins.append([index])
-      room.append(max_length - length)
+      room.append(-1 if max_rows == 1 else max_length - length)
     else:
       bins[place].append(index)
-      room[place] -= length
+      full = len(bins[place]) == max_rows
+      room[place] = -1 if full else room[place] - length
   return [sorted(rows) for rows in bins]

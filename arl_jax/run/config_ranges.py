@@ -110,7 +110,8 @@ RANGES: dict[str, dict[Range, str]] = {
   "optimizer": _OPTIMIZER,
   "learner": {
     _COUNT: (
-      "num_steps minibatches_per_step min_minibatch_rows micro_batch_rows"
+      "num_steps minibatches_per_step min_minibatch_rows micro_batch_rows "
+      "packed_lengths rows_per_pack"
     ),
     _FROM_ZERO: "reference_reset_every",
   },

@@ -190,6 +190,13 @@ def _check_lengths(settings: Any) -> Iterator[str]:
         "ascend from 1 up to config.rollout.max_length, which is "
         f"{rollout.max_length}."
       )
+  packed = tuple(settings.learner.packed_lengths)
+  if packed and max(packed) < rollout.max_length:
+    yield (
+      f"config.learner.packed_lengths is {packed}; expected one that holds the "
+      "longest row, which config.rollout.max_length makes "
+      f"{rollout.max_length} tokens."
+    )
 
 
 def _check_minibatches(settings: Any) -> Iterator[str]:

@@ -1,20 +1,19 @@
 """One learner step: groups of episodes become updated weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 import numpy.typing as npt
 
 from arl_jax.actors import seeds
-from arl_jax.bridge import batching
+from arl_jax.bridge import batching, pieces
 from arl_jax.episode import Group
 from arl_jax.learner import sharding
 from arl_jax.learner.credit import compute_advantages
 from arl_jax.learner.filters import RowFacts, accepted_rows, trained_rows
-from arl_jax.learner.objective import MicroBatch
+from arl_jax.learner.objective import MicroBatch, Packing
 from arl_jax.learner.shaping import shape_rewards
 from arl_jax.learner.update import UpdateFns, update
 from arl_jax.run.parts import RunParts
@@ -72,21 +71,12 @@ def learn(
     seed=seeds.mix_seed(settings.seed, version),
   )
   all_metrics = []
+  num_computed = 0
   for rows in minibatches:
-    micros = [
-      MicroBatch(
-        _placed(parts, piece.batch),
-        scored=batching.scored_columns(piece.batch.action_mask),
-        **piece.per_token,
-      )
-      for piece in batching.micro_batches(
-        batch,
-        rows,
-        micro_batch_rows=learner.micro_batch_rows,
-        lengths=learner.length_buckets,
-        per_token=per_token,
-      )
-    ]
+    micros = []
+    for piece in _pieces(settings, batch, rows, per_token):
+      num_computed += piece.num_computed
+      micros.append(_micro_batch(parts, piece))
     state, metrics = update(state, micros, fns=fns, ref_params=reference)
     all_metrics.append(metrics)
   return state, _merge(all_metrics) | {
@@ -95,7 +85,42 @@ def learn(
     "rows/rejected": num_accepted - int(batch.row_mask.sum()),
     "tokens/sampled": int(batch.action_mask.sum()),
     "tokens/total": int((batch.segment_ids > 0).sum()),
+    "tokens/trained": int((batch.segment_ids[live] > 0).sum()),
+    "tokens/computed": num_computed,
   }
+
+
+def _pieces(
+  settings: Settings,
+  batch: TrajectoryBatch,
+  rows: npt.NDArray[np.int64],
+  per_token: Mapping[str, npt.NDArray[np.float32]],
+) -> Iterator[pieces.Piece]:
+  return pieces.micro_batches(
+    batch,
+    rows,
+    micro_batch_rows=settings.learner.micro_batch_rows,
+    lengths=settings.learner.length_buckets,
+    packed_lengths=settings.learner.packed_lengths,
+    rows_per_pack=settings.learner.rows_per_pack,
+    per_token=per_token,
+  )
+
+
+def _micro_batch(parts: RunParts, piece: pieces.Piece) -> MicroBatch:
+  """Puts a piece on the mesh."""
+  packing, scored = piece.packing, None
+  if packing is None:
+    scored = pieces.scored_columns(piece.batch.action_mask)
+  else:
+    placed = [sharding.shard_batch(parts.mesh, array) for array in packing]
+    packing = Packing(*placed)
+  return MicroBatch(
+    sharding.shard_batch(parts.mesh, piece.batch),
+    scored=scored,
+    packing=packing,
+    **piece.per_token,
+  )
 
 
 def _credit(
@@ -131,26 +156,15 @@ def _score(
   parts: RunParts, fns: UpdateFns, state: LearnerState, batch: TrajectoryBatch
 ) -> npt.NDArray[np.float32]:
   """Returns log-probs `[B, T]` under the weights before the step's updates."""
-  learner = parts.settings.learner
   scores = np.zeros(batch.tokens.shape, np.float32)
-  for piece in batching.micro_batches(
-    batch,
-    np.flatnonzero(batch.row_mask),
-    micro_batch_rows=learner.micro_batch_rows,
-    lengths=learner.length_buckets,
+  for piece in _pieces(
+    parts.settings, batch, np.flatnonzero(batch.row_mask), {}
   ):
-    found = fns.logprobs(
-      state.params,
-      _placed(parts, piece.batch),
-      batching.scored_columns(piece.batch.action_mask),
-    )
+    micro = _micro_batch(parts, piece)
+    found = fns.logprobs(state.params, micro.batch, micro.scored, micro.packing)
     width = found.shape[1]
     scores[piece.rows, :width] = np.asarray(found)[: len(piece.rows)]
   return scores
-
-
-def _placed(parts: RunParts, batch: TrajectoryBatch) -> TrajectoryBatch:
-  return jax.device_put(batch, sharding.batch_shardings(parts.mesh, batch))
 
 
 def _merge(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:

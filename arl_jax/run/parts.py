@@ -80,6 +80,7 @@ class RunParts:
         self.policy.params, self.optimizer, shardings=self.shardings
       ),
       schedule=make_schedule(self.settings.optimizer),
+      accumulate=self.settings.accumulates_gradients,
     )
 
   def engine(self, params: Any, *, version: int) -> Engine:
@@ -177,8 +178,11 @@ def assemble(
     model=ModelFns(
       apply=functools.partial(_apply, policy.model, mesh),
       unembedding=functools.partial(
-        transformer.unembedding, config=policy.model
+        transformer.unembedding,
+        config=policy.model,
+        transposed=policy.model.tie_embeddings,
       ),
+      transposed=policy.model.tie_embeddings,
     ),
     shardings=sharding.param_shardings(
       mesh, transformer.param_specs(policy.model)

@@ -62,6 +62,10 @@ class LearnerSettings:
     min_minibatch_rows: fewest rows of an update, unless there are fewer.
     micro_batch_rows: rows per gradient call.
     length_buckets: padded lengths; `rollout.max_length` is always one.
+    packed_lengths: lengths of packed rows, which hold several rows behind
+      each other; empty packs nothing. `micro_batch_rows` then counts packed
+      rows and `length_buckets` are not used.
+    rows_per_pack: most rows in a packed one.
     recompute_logprobs: score a step's rows with the weights before its
       updates, which are then the old policy of surrogates and corrections; it
       is the behaviour policy otherwise. Costs a forward pass.
@@ -74,6 +78,8 @@ class LearnerSettings:
   min_minibatch_rows: int = 16
   micro_batch_rows: int = 32
   length_buckets: tuple[int, ...] = ()
+  packed_lengths: tuple[int, ...] = ()
+  rows_per_pack: int = 8
   recompute_logprobs: bool = False
   reference_reset_every: int = 0
 
@@ -139,6 +145,18 @@ class Settings:
   evaluation: EvaluationSettings
   checkpoint: CheckpointSettings
   output: OutputSettings
+
+  @property
+  def accumulates_gradients(self) -> bool:
+    """True if an update can have more than one micro-batch."""
+    learner = self.learner
+    if learner.packed_lengths:
+      return True
+    rows = self.rollout.tasks_per_step * self.rollout.group_size
+    even = -(-rows // learner.minibatches_per_step)
+    # With fewer rows there are fewer updates, of less than twice the minimum.
+    most = min(rows, max(even, 2 * learner.min_minibatch_rows - 1))
+    return most > learner.micro_batch_rows
 
 
 def read_settings(config: config_lib.Section) -> Settings:

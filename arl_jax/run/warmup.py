@@ -9,7 +9,7 @@ import jax
 from jax.sharding import Mesh
 import numpy as np
 
-from arl_jax.bridge import batching
+from arl_jax.bridge import batching, pieces
 from arl_jax.episode import Row
 from arl_jax.learner import sharding
 from arl_jax.learner import state as state_lib
@@ -139,7 +139,7 @@ def run_warmup(
     micros = [
       MicroBatch(
         jax.device_put(b, sharding.batch_shardings(mesh, b)),
-        scored=batching.scored_columns(b.action_mask),
+        scored=pieces.scored_columns(b.action_mask),
       )
       for b in _micro_batches(next(batches), settings, max_length)
     ]

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from arl_jax.bridge import batching
+from arl_jax.bridge import batching, pieces
 from arl_jax.episode import Episode, EpisodeStatus, Group, Row, Task, Turn
 
 TASK = Task(task_id="t", prompt="p")
@@ -193,7 +193,7 @@ def test_micro_batches_keep_every_action_token_and_no_more():
   advantages = np.arange(60, dtype=np.float32).reshape(5, 12)
   chosen = np.array([0, 1, 2, 4])
   parts = list(
-    batching.micro_batches(
+    pieces.micro_batches(
       batch,
       chosen,
       micro_batch_rows=3,
@@ -218,7 +218,7 @@ def test_scored_columns_list_the_actions():
   mask = np.zeros((3, 40), bool)
   mask[0, [3, 9]] = True
   mask[1, 10:30] = True
-  columns = batching.scored_columns(mask, multiple=16)
+  columns = pieces.scored_columns(mask, multiple=16)
   assert columns.shape == (3, 32)
   np.testing.assert_array_equal(columns[0, :3], [3, 9, 40])
   np.testing.assert_array_equal(columns[1, :20], range(10, 30))
