@@ -15,7 +15,7 @@ from workload import Workload
 from arl_jax.actors.policy import SamplingParams
 from arl_jax.actors.pool import Actor, run_group
 from arl_jax.actors.rollout import Limits
-from arl_jax.bridge import batching, weights
+from arl_jax.bridge import batching, pieces, weights
 from arl_jax.bridge.engine import Engine
 from arl_jax.bridge.engine_config import EngineConfig
 from arl_jax.envs.environment import StepResult
@@ -126,7 +126,10 @@ async def run(work: Workload, meter: workload.Meter) -> None:
   fns = make_update_fns(
     ModelFns(
       apply=functools.partial(transformer.forward, config=model),
-      unembedding=functools.partial(transformer.unembedding, config=model),
+      unembedding=functools.partial(
+        transformer.unembedding, config=model, transposed=True
+      ),
+      transposed=True,
     ),
     loss,
     optimizer,
@@ -169,10 +172,10 @@ async def run(work: Workload, meter: workload.Meter) -> None:
       micros = [
         MicroBatch(
           piece.batch,
-          scored=batching.scored_columns(piece.batch.action_mask),
+          scored=pieces.scored_columns(piece.batch.action_mask),
           **piece.per_token,
         )
-        for piece in batching.micro_batches(
+        for piece in pieces.micro_batches(
           batch,
           np.arange(num_rows),
           micro_batch_rows=16,
