@@ -1,13 +1,14 @@
 """The engine's arrays on the device, with the steps that change them."""
 
 from collections.abc import Sequence
+import itertools
 from typing import Any
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from arl_jax.bridge.engine_config import EngineConfig, EngineStats
+from arl_jax.bridge.engine_config import MAX_STOP_IDS, EngineConfig, EngineStats
 from arl_jax.bridge.slots import Placement
 from arl_jax.learner import sharding
 from arl_jax.models import decode, kv_cache
@@ -58,6 +59,37 @@ class DeviceSlots:
     stacked = not isinstance(params["layers"], tuple)
     self._params = _unstack(params) if stacked else params
 
+  def warm_up(self) -> None:
+    """Compiles every shape that `step` can meet; it changes no slot."""
+    config = self._config
+    largest = config.max_length
+    kv_lengths = sorted(
+      {min(n, largest) for n in (*config.kv_lengths, largest)}
+    )
+    filler = np.full(max(config.prefill_rows), config.num_slots, np.int32)
+    nothing = np.zeros(max(config.prefill_rows), np.int32)
+    for rows in set(config.prefill_rows):
+      self._cache = decode.copy_prefix(
+        self._cache, nothing[:rows], filler[:rows]
+      )
+      for width, kv_length in itertools.product(
+        set(config.prefill_lengths), kv_lengths
+      ):
+        self._prefill_call(
+          np.zeros((rows, width), np.int32),
+          filler[:rows],
+          nothing[:rows],
+          nothing[:rows],
+          kv_length,
+        )
+    idle = idle_slots(config.num_slots)
+    decode_rows = {min(n, config.num_slots) for n in config.decode_rows}
+    for rows, kv_length in itertools.product(
+      decode_rows | {config.num_slots}, kv_lengths
+    ):
+      self._decode(idle, rows, kv_length)
+    jax.block_until_ready(self._cache)
+
   def step(
     self,
     placements: Sequence[Placement],
@@ -83,6 +115,14 @@ class DeviceSlots:
       chosen = [p for p in placements if p.follows == follows]
       self._copy([p for p in chosen if p.source != p.slot])
       self._prefill([p for p in chosen if len(p.tokens)])
+    outputs = self._decode(slots, num_rows, kv_length)
+    tokens, logprobs, counts = jax.device_get(outputs)
+    self._stats.decode_steps += int(counts.max(initial=0))
+    return tokens, logprobs, counts
+
+  def _decode(
+    self, slots: decode.SlotInputs, num_rows: int, kv_length: int
+  ) -> list[jax.Array]:
     self._cache, *outputs = decode.decode_chunk(
       self._params,
       self._cache,
@@ -92,9 +132,7 @@ class DeviceSlots:
       num_rows=num_rows,
       kv_length=kv_length,
     )
-    tokens, logprobs, counts = jax.device_get(outputs)
-    self._stats.decode_steps += int(counts.max(initial=0))
-    return tokens, logprobs, counts
+    return outputs
 
   def _copy(self, placements: Sequence[Placement]) -> None:
     for batch, rows in _batches(placements, self._config.prefill_rows):
@@ -135,6 +173,16 @@ class DeviceSlots:
       self._config.kv_lengths,
       self._config.max_length,
     )
+    self._prefill_call(tokens, slot_ids, starts, num_valid, kv_length)
+
+  def _prefill_call(
+    self,
+    tokens: npt.NDArray[np.int32],
+    slot_ids: npt.NDArray[np.int32],
+    starts: npt.NDArray[np.int32],
+    num_valid: npt.NDArray[np.int32],
+    kv_length: int,
+  ) -> None:
     self._cache = decode.prefill_extend(
       self._params,
       self._cache,
@@ -145,6 +193,21 @@ class DeviceSlots:
       config=self._model,
       kv_length=kv_length,
     )
+
+
+def idle_slots(num_slots: int) -> decode.SlotInputs:
+  """Returns NumPy inputs of slots that decode nothing, to be filled in."""
+  arrays: dict[str, Any] = {
+    **{
+      name: np.zeros(num_slots, np.int32)
+      for name in ("tokens", "lengths", "budgets", "top_k")
+    },
+    "seeds": np.zeros(num_slots, np.uint32),
+    "temperature": np.ones(num_slots, np.float32),
+    "top_p": np.ones(num_slots, np.float32),
+    "stop_ids": np.full((num_slots, MAX_STOP_IDS), -1, np.int32),
+  }
+  return decode.SlotInputs(**arrays)
 
 
 def bucket(size: int, buckets: Sequence[int], largest: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arl_jax.actors.policy import Completion, SamplingParams
-from arl_jax.bridge.device_slots import DeviceSlots, bucket
+from arl_jax.bridge.device_slots import DeviceSlots, bucket, idle_slots
 from arl_jax.bridge.engine_config import MAX_STOP_IDS, EngineConfig, EngineStats
 from arl_jax.bridge.slots import Placement, SlotTable
 from arl_jax.models import decode
@@ -153,6 +153,14 @@ class Engine:
 
   # Lifetime.
 
+  async def warm_up(self) -> None:
+    """Compiles every shape that a turn can meet, so that none waits for it.
+
+    Call it before the first `generate`.
+    """
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(self._executor, self._device.warm_up)
+
   async def __aenter__(self) -> Self:
     self._loop_task = asyncio.create_task(self._run(), name="engine")
     return self
@@ -247,26 +255,19 @@ class Engine:
 
   def _slot_inputs(self) -> tuple[decode.SlotInputs, int, int]:
     num_slots = self._config.num_slots
-    ints = {
-      name: np.zeros(num_slots, np.int32)
-      for name in ("tokens", "lengths", "budgets", "top_k")
-    }
-    seeds = np.zeros(num_slots, np.uint32)
-    temperature = np.ones(num_slots, np.float32)
-    top_p = np.ones(num_slots, np.float32)
-    stop_ids = np.full((num_slots, MAX_STOP_IDS), -1, np.int32)
+    slots: Any = idle_slots(num_slots)
     for slot, request in self._active.items():
       length = len(request.ids) + len(request.versions) - 1
-      ints["tokens"][slot] = self._table.ids[slot, length]
-      ints["lengths"][slot] = length
-      ints["budgets"][slot] = request.remaining
-      ints["top_k"][slot] = request.sampling.top_k
-      seeds[slot] = request.sampling.seed & 0xFFFFFFFF
-      temperature[slot] = request.sampling.temperature
-      top_p[slot] = request.sampling.top_p
+      slots.tokens[slot] = self._table.ids[slot, length]
+      slots.lengths[slot] = length
+      slots.budgets[slot] = request.remaining
+      slots.top_k[slot] = request.sampling.top_k
+      slots.seeds[slot] = request.sampling.seed & 0xFFFFFFFF
+      slots.temperature[slot] = request.sampling.temperature
+      slots.top_p[slot] = request.sampling.top_p
       stops = request.sampling.stop_ids
-      stop_ids[slot, : len(stops)] = stops
-    longest = int(ints["lengths"].max()) + self._config.chunk_size
+      slots.stop_ids[slot, : len(stops)] = stops
+    longest = int(slots.lengths.max()) + self._config.chunk_size
     kv_length = bucket(
       min(longest, self._config.max_length),
       self._config.kv_lengths,
@@ -277,13 +278,7 @@ class Engine:
       self._config.decode_rows,
       num_slots,
     )
-    arrays: dict[str, Any] = ints | {
-      "seeds": seeds,
-      "temperature": temperature,
-      "top_p": top_p,
-      "stop_ids": stop_ids,
-    }
-    return decode.SlotInputs(**arrays), rows, kv_length
+    return slots, rows, kv_length
 
   def _deliver(
     self,

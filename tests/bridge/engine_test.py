@@ -291,6 +291,52 @@ def test_no_compile_after_the_first_shapes(params):
   assert before == after
 
 
+def test_nothing_compiles_after_the_warm_up_whatever_the_lengths(params):
+  config = EngineConfig(
+    num_slots=4,
+    max_length=48,
+    chunk_size=4,
+    decode_rows=(1, 9),
+    prefill_rows=(1, 4),
+    prefill_lengths=(4, 12),
+    kv_lengths=(16, 32, 99),
+  )
+  compiled = []
+
+  def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+    del duration_secs, kwargs
+    if event == "/jax/core/compile/backend_compile_duration":
+      compiled.append(event)
+
+  async def body(engine):
+    await engine.warm_up()
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    rng = np.random.default_rng(0)
+
+    async def episode(member):
+      row = prompt(member, int(rng.integers(1, 20)))
+      while len(row) < 46:
+        turn = await engine.generate(
+          row,
+          sampling=SamplingParams(
+            max_tokens=int(rng.integers(1, 9)), seed=member, top_k=member % 3
+          ),
+          session=str(member),
+        )
+        heard = rng.integers(0, 20, int(rng.integers(0, 14)))
+        row = np.concatenate([row, turn.token_ids, heard]).astype(np.int32)
+      engine.end_session(str(member))
+
+    for wave in (range(1), range(1, 3), range(3, 9)):
+      await asyncio.gather(*map(episode, wave))
+
+  try:
+    with_engine(params, body, config)
+  finally:
+    jax.monitoring.unregister_event_duration_listener(listen)
+  assert not compiled
+
+
 def test_cancelled_requests_give_their_slots_back(params):
   async def body(engine):
     for round_ in range(3):
