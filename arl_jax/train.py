@@ -23,6 +23,7 @@ from arl_jax.reporting.phase_clock import PhaseClock
 from arl_jax.reporting.progress import ProgressBar
 from arl_jax.run import config_rules
 from arl_jax.run import workdir as workdir_lib
+from arl_jax.run.device_turns import take_turns
 from arl_jax.run.learner_step import learn
 from arl_jax.run.parts import RunParts, assemble
 from arl_jax.run.report import report_run
@@ -171,7 +172,7 @@ async def _train(
   reference = _initial_reference(parts, state, store)
 
   # -------------------------------------------------- actors and learner
-  fns = parts.update_fns()
+  fns = take_turns(parts.update_fns(), parts.device)
   engine = parts.engine(state.params, version=version)
   gate = StalenessGate(
     batch_size=rollout.tasks_per_step,
@@ -223,7 +224,7 @@ async def _train(
         clock.lap("rollout")
 
         # Learn.
-        state, metrics = await on_device(
+        state, metrics = await asyncio.to_thread(
           learn, parts, fns, state, reference, groups, version
         )
         if not metrics["num_updates"] and not warned:

@@ -82,19 +82,17 @@ class DeviceSlots:
           nothing[:rows],
           kv_length,
         )
-    idle = idle_slots(config.num_slots)
     decode_rows = {min(n, config.num_slots) for n in config.decode_rows}
     for rows, kv_length in itertools.product(
       decode_rows | {config.num_slots}, kv_lengths
     ):
-      self._decode(idle, rows, kv_length)
+      self._decode(idle_rows(rows, config.num_slots), kv_length)
     jax.block_until_ready(self._cache)
 
   def step(
     self,
     placements: Sequence[Placement],
-    slots: decode.SlotInputs,
-    num_rows: int,
+    inputs: decode.RowInputs,
     kv_length: int,
   ) -> tuple[
     npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.int32]
@@ -103,33 +101,31 @@ class DeviceSlots:
 
     Args:
       placements: rows to copy and prefill.
-      slots: what each slot decodes next.
-      num_rows: slots to decode.
+      inputs: what each row decodes next.
       kv_length: cells that attention reads.
 
     Returns:
       Sampled tokens `[chunk_size, num_rows]`, their log-probabilities, and
-      how many tokens each slot sampled, `[num_rows]`.
+      how many tokens each row sampled, `[num_rows]`.
     """
     for follows in (False, True):
       chosen = [p for p in placements if p.follows == follows]
       self._copy([p for p in chosen if p.source != p.slot])
       self._prefill([p for p in chosen if len(p.tokens)])
-    outputs = self._decode(slots, num_rows, kv_length)
+    outputs = self._decode(inputs, kv_length)
     tokens, logprobs, counts = jax.device_get(outputs)
     self._stats.decode_steps += int(counts.max(initial=0))
     return tokens, logprobs, counts
 
   def _decode(
-    self, slots: decode.SlotInputs, num_rows: int, kv_length: int
+    self, inputs: decode.RowInputs, kv_length: int
   ) -> list[jax.Array]:
     self._cache, *outputs = decode.decode_chunk(
       self._params,
       self._cache,
-      slots,
+      inputs,
       config=self._model,
       num_steps=self._config.chunk_size,
-      num_rows=num_rows,
       kv_length=kv_length,
     )
     return outputs
@@ -195,19 +191,20 @@ class DeviceSlots:
     )
 
 
-def idle_slots(num_slots: int) -> decode.SlotInputs:
-  """Returns NumPy inputs of slots that decode nothing, to be filled in."""
+def idle_rows(num_rows: int, num_slots: int) -> decode.RowInputs:
+  """Returns NumPy inputs of rows that decode nothing, to be filled in."""
   arrays: dict[str, Any] = {
     **{
-      name: np.zeros(num_slots, np.int32)
+      name: np.zeros(num_rows, np.int32)
       for name in ("tokens", "lengths", "budgets", "top_k")
     },
-    "seeds": np.zeros(num_slots, np.uint32),
-    "temperature": np.ones(num_slots, np.float32),
-    "top_p": np.ones(num_slots, np.float32),
-    "stop_ids": np.full((num_slots, MAX_STOP_IDS), -1, np.int32),
+    "slot_ids": np.full(num_rows, num_slots, np.int32),
+    "seeds": np.zeros(num_rows, np.uint32),
+    "temperature": np.ones(num_rows, np.float32),
+    "top_p": np.ones(num_rows, np.float32),
+    "stop_ids": np.full((num_rows, MAX_STOP_IDS), -1, np.int32),
   }
-  return decode.SlotInputs(**arrays)
+  return decode.RowInputs(**arrays)
 
 
 def bucket(size: int, buckets: Sequence[int], largest: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arl_jax.actors.policy import Completion, SamplingParams
-from arl_jax.bridge.device_slots import DeviceSlots, bucket, idle_slots
+from arl_jax.bridge.device_slots import DeviceSlots, bucket, idle_rows
 from arl_jax.bridge.engine_config import MAX_STOP_IDS, EngineConfig, EngineStats
 from arl_jax.bridge.slots import Placement, SlotTable
 from arl_jax.models import decode
@@ -195,9 +195,9 @@ class Engine:
     self._switch_weights()
     placements = self._admit()
     loop = asyncio.get_running_loop()
-    slots, rows, kv_length = self._slot_inputs()
+    inputs, kv_length = self._row_inputs()
     tokens, logprobs, counts = await loop.run_in_executor(
-      self._executor, self._device.step, placements, slots, rows, kv_length
+      self._executor, self._device.step, placements, inputs, kv_length
     )
     self._table.commit(placements)
     self._deliver(tokens, logprobs, counts)
@@ -253,32 +253,29 @@ class Engine:
     self._waiting = still_waiting
     return placements
 
-  def _slot_inputs(self) -> tuple[decode.SlotInputs, int, int]:
+  def _row_inputs(self) -> tuple[decode.RowInputs, int]:
     num_slots = self._config.num_slots
-    slots: Any = idle_slots(num_slots)
-    for slot, request in self._active.items():
+    num_rows = bucket(len(self._active), self._config.decode_rows, num_slots)
+    rows: Any = idle_rows(num_rows, num_slots)
+    for row, (slot, request) in enumerate(self._active.items()):
+      rows.slot_ids[row] = slot
       length = len(request.ids) + len(request.versions) - 1
-      slots.tokens[slot] = self._table.ids[slot, length]
-      slots.lengths[slot] = length
-      slots.budgets[slot] = request.remaining
-      slots.top_k[slot] = request.sampling.top_k
-      slots.seeds[slot] = request.sampling.seed & 0xFFFFFFFF
-      slots.temperature[slot] = request.sampling.temperature
-      slots.top_p[slot] = request.sampling.top_p
+      rows.tokens[row] = self._table.ids[slot, length]
+      rows.lengths[row] = length
+      rows.budgets[row] = request.remaining
+      rows.top_k[row] = request.sampling.top_k
+      rows.seeds[row] = request.sampling.seed & 0xFFFFFFFF
+      rows.temperature[row] = request.sampling.temperature
+      rows.top_p[row] = request.sampling.top_p
       stops = request.sampling.stop_ids
-      slots.stop_ids[slot, : len(stops)] = stops
-    longest = int(slots.lengths.max()) + self._config.chunk_size
+      rows.stop_ids[row, : len(stops)] = stops
+    longest = int(rows.lengths.max()) + self._config.chunk_size
     kv_length = bucket(
       min(longest, self._config.max_length),
       self._config.kv_lengths,
       self._config.max_length,
     )
-    rows = bucket(
-      max(self._active, default=0) + 1,
-      self._config.decode_rows,
-      num_slots,
-    )
-    return slots, rows, kv_length
+    return rows, kv_length
 
   def _deliver(
     self,
@@ -286,11 +283,11 @@ class Engine:
     logprobs: npt.NDArray[np.float32],
     counts: npt.NDArray[np.int32],
   ) -> None:
-    for slot, request in list(self._active.items()):
-      count = int(counts[slot])
-      sampled = tokens[:count, slot]
+    for row, (slot, request) in enumerate(list(self._active.items())):
+      count = int(counts[row])
+      sampled = tokens[:count, row]
       request.tokens.append(sampled)
-      request.logprobs.append(logprobs[:count, slot])
+      request.logprobs.append(logprobs[:count, row])
       request.versions.extend([self.version] * count)
       self._table.append(slot, sampled)
       self.stats.sampled_tokens += count

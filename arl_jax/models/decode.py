@@ -19,17 +19,18 @@ from arl_jax.models.transformer import ModelConfig
 
 
 @struct.dataclass(kw_only=True)
-class SlotInputs:
-  """What each slot decodes next; all of it traced, so nothing recompiles."""
+class RowInputs:
+  """What each row decodes next; all of it traced, so nothing recompiles."""
 
-  tokens: jax.Array  # int32 [slots], the pending token
-  lengths: jax.Array  # int32 [slots], cells filled, its position
-  budgets: jax.Array  # int32 [slots], tokens it may still sample, 0 is idle
-  seeds: jax.Array  # uint32 [slots]
-  temperature: jax.Array  # float32 [slots]
-  top_k: jax.Array  # int32 [slots]
-  top_p: jax.Array  # float32 [slots]
-  stop_ids: jax.Array  # int32 [slots, n], -1 pads
+  slot_ids: jax.Array  # int32 [rows], where it lives; `num_slots` is filler
+  tokens: jax.Array  # int32 [rows], the pending token
+  lengths: jax.Array  # int32 [rows], cells filled, its position
+  budgets: jax.Array  # int32 [rows], tokens it may still sample, 0 is idle
+  seeds: jax.Array  # uint32 [rows]
+  temperature: jax.Array  # float32 [rows]
+  top_k: jax.Array  # int32 [rows]
+  top_p: jax.Array  # float32 [rows]
+  stop_ids: jax.Array  # int32 [rows, n], -1 pads
 
 
 @functools.partial(
@@ -82,56 +83,55 @@ def prefill_extend(
 
 @functools.partial(
   jax.jit,
-  static_argnames=("config", "num_steps", "num_rows", "kv_length"),
+  static_argnames=("config", "num_steps", "kv_length"),
   donate_argnames=("cache",),
 )
 def decode_chunk(
   params: Any,
   cache: KVCache,
-  slots: SlotInputs,
+  inputs: RowInputs,
   *,
   config: ModelConfig,
   num_steps: int,
-  num_rows: int,
   kv_length: int,
 ) -> tuple[KVCache, jax.Array, jax.Array, jax.Array]:
-  """Samples up to `num_steps` tokens in each of the first `num_rows` slots.
+  """Samples up to `num_steps` tokens in each row.
 
-  A slot stops when it samples one of its stop ids or spends its budget; the
-  chunk ends early when every slot has stopped.
+  A row stops when it samples one of its stop ids or spends its budget; the
+  chunk ends early when every row has stopped. Busy slots are scattered, so
+  their keys and values are brought together once, and put back at the end.
 
   Args:
     params: weights, their layers unstacked, in the dtype of the activations.
     cache: the cache, donated.
-    slots: what each slot decodes next.
+    inputs: what each row decodes next.
     config: shape of the transformer.
-    num_steps: most tokens a slot samples.
-    num_rows: slots computed; those behind must be idle.
+    num_steps: most tokens a row samples.
     kv_length: cells that attention reads; all live rows must fit.
 
   Returns:
     The cache; sampled tokens int32 `[num_steps, num_rows]`; their
     log-probabilities float32 `[num_steps, num_rows]`; how many tokens each
-    slot sampled, int32 `[num_rows]`.
+    row sampled, int32 `[num_rows]`.
   """
-  slots = jax.tree.map(lambda a: a[:num_rows], slots)
+  slots = cache
+  cells_of = (inputs.slot_ids, slice(None), slice(kv_length))
+  cache = jax.tree.map(lambda a: a.at[cells_of].get(mode="clip"), slots)
+  num_rows = len(inputs.slot_ids)
   rows = jnp.arange(num_rows)
-  num_cells = cache[0].keys.shape[2]
   # A live row has sampled as many tokens as there were steps.
-  counters = slots.lengths + jnp.arange(num_steps)[:, None]
-  uniforms = sampling.draw_uniforms(slots.seeds, counters)
+  counters = inputs.lengths + jnp.arange(num_steps)[:, None]
+  uniforms = sampling.draw_uniforms(inputs.seeds, counters)
 
   def decode_step(carry):
     step, cache, tokens, counts, live, out_tokens, out_logprobs = carry
-    positions = slots.lengths + counts
-    cells = jnp.where(live, positions, num_cells)[:, None]
+    positions = inputs.lengths + counts
+    cells = jnp.where(live, positions, kv_length)[:, None]
     visible = jnp.arange(kv_length) <= positions[:, None, None]
 
     def attend(cache, q, k, v):
       cache = kv_cache.write(cache, rows, cells, k, v)
-      keys = cache.keys[:num_rows, :, :kv_length]
-      values = cache.values[:num_rows, :, :kv_length]
-      return transformer.attend(q, keys, values, visible), cache
+      return transformer.attend(q, cache.keys, cache.values, visible), cache
 
     hidden, cache = transformer.run_layers(
       params,
@@ -147,16 +147,16 @@ def decode_chunk(
     sampled, logprobs = sampling.sample_tokens(
       logits,
       uniforms[step],
-      temperature=slots.temperature,
-      top_k=slots.top_k,
-      top_p=slots.top_p,
+      temperature=inputs.temperature,
+      top_k=inputs.top_k,
+      top_p=inputs.top_p,
     )
     out_tokens = out_tokens.at[step].set(jnp.where(live, sampled, -1))
     out_logprobs = out_logprobs.at[step].set(jnp.where(live, logprobs, 0.0))
     counts = counts + live
-    stopped = jnp.any(sampled[:, None] == slots.stop_ids, axis=-1)
+    stopped = jnp.any(sampled[:, None] == inputs.stop_ids, axis=-1)
     tokens = jnp.where(live, sampled, tokens)
-    live = live & ~stopped & (counts < slots.budgets)
+    live = live & ~stopped & (counts < inputs.budgets)
     return step + 1, cache, tokens, counts, live, out_tokens, out_logprobs
 
   def unfinished(carry):
@@ -169,14 +169,17 @@ def decode_chunk(
     (
       jnp.int32(0),
       cache,
-      slots.tokens,
+      inputs.tokens,
       jnp.zeros(num_rows, jnp.int32),
-      slots.budgets > 0,
+      inputs.budgets > 0,
       jnp.full((num_steps, num_rows), -1, jnp.int32),
       jnp.zeros((num_steps, num_rows), jnp.float32),
     ),
   )
-  return cache, out_tokens, out_logprobs, counts
+  slots = jax.tree.map(
+    lambda a, b: a.at[cells_of].set(b, mode="drop"), slots, cache
+  )
+  return slots, out_tokens, out_logprobs, counts
 
 
 copy_prefix: Callable[..., KVCache] = jax.jit(

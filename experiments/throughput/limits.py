@@ -137,7 +137,8 @@ def measure_decode(repeats: int) -> Result:
 
 def decode_rate(params: Any, num_slots: int, repeats: int) -> float:
   cache = kv_cache.init_cache(MODEL, num_slots=num_slots, max_length=CELLS)
-  slots: Any = decode.SlotInputs(
+  rows: Any = decode.RowInputs(
+    slot_ids=np.arange(num_slots, dtype=np.int32),
     tokens=np.arange(num_slots, dtype=np.int32),
     lengths=np.full(num_slots, CONTEXT, np.int32),
     budgets=np.full(num_slots, STEPS, np.int32),
@@ -153,10 +154,9 @@ def decode_rate(params: Any, num_slots: int, repeats: int) -> float:
     cache, *outputs = decode.decode_chunk(
       params,
       cache,
-      slots,
+      rows,
       config=MODEL,
       num_steps=STEPS,
-      num_rows=num_slots,
       kv_length=CELLS,
     )
     return outputs

@@ -16,7 +16,7 @@ batch, then learns from it; `async` samples while it learns.
 import argparse
 import asyncio
 import collections
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent import futures
 import dataclasses
 import functools
@@ -28,7 +28,6 @@ from typing import Any
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from compare import describe
-import jax
 import numpy as np
 from ours import Numbers, Scale
 from policy import RandomPolicy, make_policy, small_model
@@ -51,6 +50,7 @@ from arl_jax.learner.credit import AdvantageConfig, compute_advantages
 from arl_jax.learner.objective import MicroBatch
 from arl_jax.learner.surrogates import LossConfig
 from arl_jax.learner.update import update
+from arl_jax.run.device_turns import take_turns
 from arl_jax.types import LearnerState
 
 _MICRO_BATCH_ROWS = 16
@@ -103,12 +103,6 @@ def read_options() -> argparse.Namespace:
   parser.add_argument("--concurrency", type=int, default=256)
   parser.add_argument("--max_staleness", type=int, default=4)
   parser.add_argument("--on_new_weights", default="refresh")
-  parser.add_argument(
-    "--learner",
-    choices=["whole", "pieces"],
-    default="pieces",
-    help="whether the engine waits for a whole update or for a micro-batch",
-  )
   return parser.parse_args()
 
 
@@ -151,17 +145,6 @@ class DeviceThread(futures.ThreadPoolExecutor):
   async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
     return await asyncio.get_running_loop().run_in_executor(self, fn, *args)
 
-  async def run_in_turns(self, work: Iterator[Any]) -> Any:
-    """Runs a generator; other work may come in wherever it yields."""
-    result = None
-    while (progress := await self.run(learn_some, work)) is not None:
-      result = progress
-    return result
-
-
-def learn_some(work: Iterator[Any]) -> Any:
-  return next(work, None)
-
 
 # What is measured.
 
@@ -185,8 +168,8 @@ class Setup:
 
 def learn(
   setup: Setup, learner: LearnerState, groups: tuple[Group, ...]
-) -> Iterator[LearnerState]:
-  """Takes one update on whole groups; yields between its pieces."""
+) -> LearnerState:
+  """Takes one update on whole groups, the device in turns with the engine."""
   num_rows = len(groups) * setup.work.group_size
   batch = batching.collate_groups(
     groups,
@@ -208,21 +191,9 @@ def learn(
       per_token={"advantages": np.asarray(advantages)},
     )
   ]
-  fns, reference = setup.policy.fns, setup.policy.params
-  if setup.options.learner == "whole":
-    yield update(learner, micros, fns=fns, ref_params=reference)[0]
-    return
-  assert fns.zeros is not None
-  denominator = np.sum([fns.normalizer(micro.batch) for micro in micros])
-  gradients = fns.zeros(learner.params)
-  for micro in micros:
-    gradients, _ = fns.gradient(
-      learner.params, reference, micro, denominator, gradients
-    )
-    # Without a wait, all pieces would be queued on the device at once.
-    jax.block_until_ready(gradients)
-    yield learner
-  yield jax.block_until_ready(fns.apply(learner, gradients)[0])
+  fns = take_turns(setup.policy.fns, setup.device)
+  learner, _ = update(learner, micros, fns=fns, ref_params=setup.policy.params)
+  return learner
 
 
 async def measure(
@@ -259,7 +230,7 @@ async def measure(
     version = 0
     while len(ends) < 3 or ends[-1] - ends[0] < seconds:
       groups = await queue.get_batch(batch_size)
-      learner = await device.run_in_turns(learn(setup, learner, groups))
+      learner = await asyncio.to_thread(learn, setup, learner, groups)
       version += 1
       params = await device.run(setup.policy.publish, learner.params)
       engine.set_params(params, version)
@@ -278,11 +249,11 @@ async def measure(
   return {
     "episodes_per_second": episodes / wall,
     "engine_share": counts["step_seconds"] / wall,
-    "learn_share": counts["learn_some_seconds"] / wall,
+    "learn_share": counts["work_seconds"] / wall,
     "publish_share": counts["publish_seconds"] / wall,
     "cpu_cores": counts["cpu_seconds"] / wall,
     "engine_ms_per_episode": 1e3 * counts["step_seconds"] / episodes,
-    "learn_ms_per_episode": 1e3 * counts["learn_some_seconds"] / episodes,
+    "learn_ms_per_episode": 1e3 * counts["work_seconds"] / episodes,
     "prefilled_per_episode": counts["prefilled_tokens"] / episodes,
     "rounds_per_update": rounds / steps,
     "tokens_per_round": counts["sampled_tokens"] / rounds,
