@@ -257,7 +257,7 @@ class Engine:
     num_slots = self._config.num_slots
     num_rows = bucket(len(self._active), self._config.decode_rows, num_slots)
     rows: Any = idle_rows(num_rows, num_slots)
-    for row, (slot, request) in enumerate(self._active.items()):
+    for row, (slot, request) in self._active_rows(num_rows):
       rows.slot_ids[row] = slot
       length = len(request.ids) + len(request.versions) - 1
       rows.tokens[row] = self._table.ids[slot, length]
@@ -277,13 +277,22 @@ class Engine:
     )
     return rows, kv_length
 
+  def _active_rows(
+    self, num_rows: int
+  ) -> list[tuple[int, tuple[int, _Request]]]:
+    """Says which row of a chunk each active slot is."""
+    items = list(self._active.items())
+    if num_rows == self._config.num_slots:
+      return [(item[0], item) for item in items]  # in place, see decode_chunk
+    return list(enumerate(items))
+
   def _deliver(
     self,
     tokens: npt.NDArray[np.int32],
     logprobs: npt.NDArray[np.float32],
     counts: npt.NDArray[np.int32],
   ) -> None:
-    for row, (slot, request) in enumerate(list(self._active.items())):
+    for row, (slot, request) in self._active_rows(len(counts)):
       count = int(counts[row])
       sampled = tokens[:count, row]
       request.tokens.append(sampled)

@@ -99,7 +99,8 @@ def decode_chunk(
 
   A row stops when it samples one of its stop ids or spends its budget; the
   chunk ends early when every row has stopped. Busy slots are scattered, so
-  their keys and values are brought together once, and put back at the end.
+  their keys and values are brought together once, and put back at the end. As
+  many rows as slots need none of that: then row i must be slot i.
 
   Args:
     params: weights, their layers unstacked, in the dtype of the activations.
@@ -115,9 +116,11 @@ def decode_chunk(
     row sampled, int32 `[num_rows]`.
   """
   slots = cache
+  num_rows, num_slots = len(inputs.slot_ids), cache[0].keys.shape[0]
   cells_of = (inputs.slot_ids, slice(None), slice(kv_length))
-  cache = jax.tree.map(lambda a: a.at[cells_of].get(mode="clip"), slots)
-  num_rows = len(inputs.slot_ids)
+  if num_rows < num_slots:
+    cache = jax.tree.map(lambda a: a.at[cells_of].get(mode="clip"), slots)
+  num_cells = cache[0].keys.shape[2]
   rows = jnp.arange(num_rows)
   # A live row has sampled as many tokens as there were steps.
   counters = inputs.lengths + jnp.arange(num_steps)[:, None]
@@ -126,12 +129,14 @@ def decode_chunk(
   def decode_step(carry):
     step, cache, tokens, counts, live, out_tokens, out_logprobs = carry
     positions = inputs.lengths + counts
-    cells = jnp.where(live, positions, kv_length)[:, None]
+    cells = jnp.where(live, positions, num_cells)[:, None]
     visible = jnp.arange(kv_length) <= positions[:, None, None]
 
     def attend(cache, q, k, v):
       cache = kv_cache.write(cache, rows, cells, k, v)
-      return transformer.attend(q, cache.keys, cache.values, visible), cache
+      keys = cache.keys[:, :, :kv_length]
+      values = cache.values[:, :, :kv_length]
+      return transformer.attend(q, keys, values, visible), cache
 
     hidden, cache = transformer.run_layers(
       params,
@@ -176,10 +181,11 @@ def decode_chunk(
       jnp.zeros((num_steps, num_rows), jnp.float32),
     ),
   )
-  slots = jax.tree.map(
-    lambda a, b: a.at[cells_of].set(b, mode="drop"), slots, cache
-  )
-  return slots, out_tokens, out_logprobs, counts
+  if num_rows < num_slots:
+    cache = jax.tree.map(
+      lambda a, b: a.at[cells_of].set(b, mode="drop"), slots, cache
+    )
+  return cache, out_tokens, out_logprobs, counts
 
 
 copy_prefix: Callable[..., KVCache] = jax.jit(

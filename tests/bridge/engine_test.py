@@ -1,6 +1,7 @@
 """The engine against whole-row forward passes of the same weights."""
 
 import asyncio
+import dataclasses
 import time
 from typing import Any
 
@@ -68,22 +69,29 @@ def prompt(seed, length=11):
   return np.random.default_rng(seed).integers(0, 60, length).astype(np.int32)
 
 
-def test_multi_turn_logprobs_equal_the_forward_pass(params):
+@pytest.mark.parametrize(
+  "shapes",
+  [{}, {"decode_rows": (1, 2, 3), "kv_lengths": (16, 32)}],
+  ids=["every slot", "busy slots alone"],
+)
+def test_multi_turn_logprobs_equal_the_forward_pass(params, shapes):
   async def episode(engine, member):
     ids = prompt(member, 5 + member)
     masks = np.zeros(len(ids), bool)
     logprobs = np.zeros(len(ids))
+    # Turns of different lengths: those who decode are scattered over slots.
+    num = 3 + member % 4
     for turn in range(3):
       done = await engine.generate(
         ids,
         sampling=SamplingParams(
-          temperature=0.7, max_tokens=6, seed=100 * member + turn
+          temperature=0.7, max_tokens=num, seed=100 * member + turn
         ),
         session=str(member),
       )
       observation = prompt(1000 + turn, 3)
       ids = np.concatenate([ids, done.token_ids, observation])
-      masks = np.concatenate([masks, np.ones(6, bool), np.zeros(3, bool)])
+      masks = np.concatenate([masks, np.ones(num, bool), np.zeros(3, bool)])
       logprobs = np.concatenate([logprobs, done.logprobs, np.zeros(3)])
     engine.end_session(str(member))
     return ids, masks, logprobs
@@ -92,7 +100,8 @@ def test_multi_turn_logprobs_equal_the_forward_pass(params):
     # More episodes than slots: some wait, parked ones are evicted.
     return await asyncio.gather(*(episode(engine, m) for m in range(7)))
 
-  for ids, masks, logprobs in with_engine(params, body):
+  config = dataclasses.replace(CONFIG, **shapes)
+  for ids, masks, logprobs in with_engine(params, body, config):
     expected = row_logprobs(params, ids, temperature=0.7)
     np.testing.assert_allclose(logprobs[masks], expected[masks], atol=1e-4)
 
