@@ -9,25 +9,23 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import numpy as np
+from policy import make_policy, small_model
 import workload
 from workload import Workload
 
 from arl_jax.actors.policy import SamplingParams
 from arl_jax.actors.pool import Actor, run_group
 from arl_jax.actors.rollout import Limits
-from arl_jax.bridge import batching, pieces, weights
+from arl_jax.bridge import batching, pieces
 from arl_jax.bridge.engine import Engine
 from arl_jax.bridge.engine_config import EngineConfig
 from arl_jax.envs.environment import StepResult
 from arl_jax.episode import Message, Task
-from arl_jax.learner import sharding, state
 from arl_jax.learner.credit import AdvantageConfig, compute_advantages
 from arl_jax.learner.objective import MicroBatch
-from arl_jax.learner.optimizer import OptimizerConfig, make_optimizer
-from arl_jax.learner.state import ModelFns
+from arl_jax.learner.optimizer import OptimizerConfig
 from arl_jax.learner.surrogates import LossConfig
-from arl_jax.learner.update import make_update_fns, update
-from arl_jax.models import transformer
+from arl_jax.learner.update import update
 
 
 class Numbers:
@@ -78,18 +76,6 @@ def main() -> None:
 
 
 async def run(work: Workload, meter: workload.Meter) -> None:
-  model = transformer.ModelConfig(
-    vocab_size=work.vocab_size,
-    num_layers=work.num_layers,
-    model_dim=work.model_dim,
-    num_heads=work.num_heads,
-    num_kv_heads=work.num_kv_heads,
-    head_dim=work.head_dim,
-    mlp_dim=work.mlp_dim,
-    rope_theta=1e6,
-    qk_norm=True,
-    tie_embeddings=True,
-  )
   length = work.prompt_tokens + work.response_tokens
   turn_tokens = work.response_tokens
   num_turns = 1
@@ -106,15 +92,6 @@ async def run(work: Workload, meter: workload.Meter) -> None:
     prefill_rows=(8,),
     prefill_lengths=(16,),
   )
-  mesh = sharding.make_mesh(sharding.MeshConfig())
-  places = sharding.param_shardings(mesh, transformer.param_specs(model))
-  params = jax.jit(
-    lambda: transformer.init_params(jax.random.key(0), model),
-    out_shardings=places,
-  )()
-  optimizer = make_optimizer(
-    OptimizerConfig(learning_rate=work.learning_rate, b2=0.999)
-  )
   loss = LossConfig(
     clip_high=0.2,
     kl_weight=work.kl_weight,
@@ -122,21 +99,16 @@ async def run(work: Workload, meter: workload.Meter) -> None:
     aggregation="token_mean",
     logprob_chunk=8,
   )
-  learner = state.init_state(params, optimizer, shardings=places)
-  fns = make_update_fns(
-    ModelFns(
-      apply=functools.partial(transformer.forward, config=model),
-      unembedding=functools.partial(
-        transformer.unembedding, config=model, transposed=True
-      ),
-      transposed=True,
-    ),
+  policy = make_policy(
+    small_model(work),
     loss,
-    optimizer,
-    shardings=state.state_shardings(params, optimizer, shardings=places),
+    optimizer_config=OptimizerConfig(
+      learning_rate=work.learning_rate, b2=0.999
+    ),
   )
-  publish = weights.make_publish(model, places)
-  async with Engine(model, publish(learner.params), engine_config) as engine:
+  learner = policy.initial_state()
+  params = policy.publish(learner.params)
+  async with Engine(policy.model, params, engine_config) as engine:
     actor = Actor(
       policy=engine,
       make_environment=functools.partial(Scale, work),
@@ -183,9 +155,11 @@ async def run(work: Workload, meter: workload.Meter) -> None:
           per_token={"advantages": np.asarray(advantages)},
         )
       ]
-      learner, metrics = update(learner, micros, fns=fns, ref_params=params)
+      learner, metrics = update(
+        learner, micros, fns=policy.fns, ref_params=policy.params
+      )
       del metrics
-      engine.set_params(publish(learner.params), step + 1)
+      engine.set_params(policy.publish(learner.params), step + 1)
       now = time.perf_counter()
       meter.end_step(
         rollout=rolled - started,

@@ -56,7 +56,11 @@ def small_model(work: Workload, *, remat: str = "none") -> ModelConfig:
 
 
 def make_policy(
-  model: ModelConfig, loss: LossConfig, *, accumulate: bool = True
+  model: ModelConfig,
+  loss: LossConfig,
+  *,
+  optimizer_config: OptimizerConfig | None = None,
+  accumulate: bool = True,
 ) -> RandomPolicy:
   """Draws the weights of a policy with a tied head; compiles no update yet."""
   mesh = sharding.make_mesh(sharding.MeshConfig())
@@ -65,7 +69,7 @@ def make_policy(
     lambda: transformer.init_params(jax.random.key(0), model),
     out_shardings=places,
   )()
-  optimizer = make_optimizer(OptimizerConfig(learning_rate=1e-4))
+  optimizer = make_optimizer(optimizer_config or OptimizerConfig())
   head = functools.partial(
     transformer.unembedding, config=model, transposed=True
   )
