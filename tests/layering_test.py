@@ -19,6 +19,7 @@ HOST_ROOMS = (
   "rewards",
   "synthesis",
   "actors",
+  "trajectories",
 )
 
 # What a room may import of this package, besides itself. A room that is not
@@ -35,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
   "envs": {"episode", "text", "sandbox", "rewards"},
   "synthesis": {"episode", "text", "envs", "rewards"},
   "actors": {"episode", "text", "envs", "rewards"},
+  "trajectories": {"episode"},
   "bridge": {"types", "ops", "models", "learner", "episode", "actors"},
   "config": set(),
   "command_line": {"config"},

@@ -1,0 +1,1 @@
+"""Episodes on disk: what was sampled, for a resume and for others to train."""
