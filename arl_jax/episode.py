@@ -21,6 +21,7 @@ class EpisodeStatus(enum.StrEnum):
   MAX_TOKENS = "max_tokens"  # no room left in the context
   TIMEOUT = "timeout"  # the episode's time limit ended it
   FAILED = "failed"  # the environment or a reward broke; see `error`
+  GROUP_TIMEOUT = "group_timeout"  # still running at its group's time limit
 
   @property
   def truncated(self) -> bool:
@@ -30,6 +31,11 @@ class EpisodeStatus(enum.StrEnum):
       EpisodeStatus.MAX_TOKENS,
       EpisodeStatus.TIMEOUT,
     )
+
+  @property
+  def finished(self) -> bool:
+    """True if the episode was scored, so that it can be compared."""
+    return self not in (EpisodeStatus.FAILED, EpisodeStatus.GROUP_TIMEOUT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +150,7 @@ class Episode:
     turns: the interaction as text.
     prompt: the messages before the first action.
     reward_components: named parts of the reward, before weights.
-    error: the cause when `status` is FAILED, else empty.
+    error: the cause when `status` is FAILED or GROUP_TIMEOUT, else empty.
     seconds: wall time from start to end.
   """
 
@@ -167,7 +173,7 @@ class Episode:
 
   @property
   def success(self) -> bool:
-    """True if the episode's `success` component is 1; False if it failed."""
+    """True if the `success` component is 1; False if it did not finish."""
     return self.reward_components.get("success", 0.0) >= 1.0
 
   @property
@@ -183,7 +189,7 @@ class Group:
   Attributes:
     ordinal: position of the task in the stream of tasks; orders a batch.
     task: what was asked.
-    episodes: the members, those that failed included.
+    episodes: the members, those that did not finish included.
   """
 
   ordinal: int

@@ -3,6 +3,10 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import logging
+import math
+import time
+import traceback
 
 from arl_jax.actors import seeds
 from arl_jax.actors.policy import Policy, SamplingParams
@@ -10,6 +14,14 @@ from arl_jax.actors.rollout import Limits, run_episode
 from arl_jax.envs.environment import Environment
 from arl_jax.episode import Episode, EpisodeStatus, Group, Task
 from arl_jax.text.chat import ChatFormat
+
+# Time for a cancelled episode to end; cleaning up is all that it has to do.
+CANCEL_GRACE_SECONDS = 5.0
+
+_LOGGER = logging.getLogger(__name__)
+# Cancelled episodes that have not ended yet: the event loop's own references
+# are weak, and what nobody refers to may vanish before it has cleaned up.
+_ENDING: set[asyncio.Task[Episode]] = set()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,11 +49,28 @@ class Actor:
   seed: int = 0
   name: str = "train"
 
-  async def run(self, task: Task, *, ordinal: int, member: int) -> Episode:
-    """Runs one member of the group at `ordinal`."""
+  async def run(
+    self, task: Task, *, ordinal: int, member: int, attempt: int = 0
+  ) -> Episode:
+    """Runs one member of the group at `ordinal`.
+
+    Args:
+      task: what is asked.
+      ordinal: position of the task in the stream of tasks.
+      member: index within the group.
+      attempt: times that this group was begun before. It names the session
+        and changes no draw: of an earlier one, something may still be alive.
+    """
+    try:
+      environment = self.make_environment()
+    except Exception as error:
+      return _unscored_episode(
+        task, member, EpisodeStatus.FAILED, error=_describe(error)
+      )
+    again = f"/attempt-{attempt}" if attempt else ""
     return await run_episode(
       self.policy,
-      self.make_environment(),
+      environment,
       task,
       member=member,
       chat=self.chat,
@@ -49,32 +78,54 @@ class Actor:
       sampling=self.sampling,
       reward_weights=self.reward_weights,
       seed=seeds.episode_seed(self.seed, ordinal, member),
-      session=f"{self.name}/{ordinal}/{member}",
+      session=f"{self.name}/{ordinal}/{member}{again}",
     )
 
 
 async def run_group(
-  actor: Actor, task: Task, *, ordinal: int, group_size: int
+  actor: Actor,
+  task: Task,
+  *,
+  ordinal: int,
+  group_size: int,
+  timeout_seconds: float = math.inf,
+  attempt: int = 0,
 ) -> Group:
   """Runs the episodes of one task concurrently.
 
   Every member has an environment and a seed of its own. The group is complete
   when all have ended, and each of them ends: by a limit, if by nothing else.
+  A member that still runs at the group's limit is cancelled, and counts as one
+  that did not finish; so does a member that somebody else cancelled.
 
   Args:
     actor: what the episodes share.
     task: what is asked.
     ordinal: position of the task in the stream of tasks.
     group_size: G, the number of members.
+    timeout_seconds: time for the whole group.
+    attempt: times that this group was begun before.
 
   Returns:
     The group with G episodes in the order of their members.
 
   Raises:
+    ValueError: if `group_size` or `timeout_seconds` is out of range.
     Exception: the first bug of a member, after the others were cancelled.
   """
+  if group_size < 1:
+    raise ValueError(f"group_size is {group_size}; expected 1 or more")
+  if not timeout_seconds > 0:
+    raise ValueError(
+      f"timeout_seconds is {timeout_seconds}; expected more than 0"
+    )
   episodes = await _run_members(
-    actor, task, ordinal=ordinal, members=range(group_size)
+    actor,
+    task,
+    ordinal=ordinal,
+    members=range(group_size),
+    timeout_seconds=timeout_seconds,
+    attempt=attempt,
   )
   return Group(ordinal=ordinal, task=task, episodes=episodes)
 
@@ -137,31 +188,105 @@ def first_cause(errors: BaseException) -> BaseException:
 
 
 async def _run_members(
-  actor: Actor, task: Task, *, ordinal: int, members: Sequence[int]
+  actor: Actor,
+  task: Task,
+  *,
+  ordinal: int,
+  members: Sequence[int],
+  timeout_seconds: float = math.inf,
+  attempt: int = 0,
 ) -> tuple[Episode, ...]:
-  """Runs some members of a group, each in a task of its own."""
+  """Runs some members of a group, each in a task of its own.
+
+  No TaskGroup: it would wait for ever for a member that ignores the end.
+  """
+  started = time.perf_counter()
+  running = [
+    asyncio.create_task(
+      actor.run(task, ordinal=ordinal, member=member, attempt=attempt),
+      name=f"{actor.name}/{ordinal}/{member}",
+    )
+    for member in members
+  ]
+  bugs: list[BaseException] = []  # in the order in which they came up
+
+  def note(done: asyncio.Task[Episode]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+      bugs.append(error)
+
+  for episode in running:
+    episode.add_done_callback(note)
+  late: list[asyncio.Task[Episode]] = []
   try:
-    async with asyncio.TaskGroup() as tasks:
-      running = [
-        tasks.create_task(actor.run(task, ordinal=ordinal, member=member))
-        for member in members
-      ]
-  except BaseExceptionGroup as errors:
-    raise first_cause(errors) from errors
+    await asyncio.wait(
+      running,
+      timeout=None if math.isinf(timeout_seconds) else timeout_seconds,
+      return_when=asyncio.FIRST_EXCEPTION,
+    )
+  finally:
+    late += [episode for episode in running if not episode.done()]
+    await _cancel(late)
+  if bugs:
+    raise bugs[0]
   # The group was not cancelled, or we would not be here. A member that was is
   # lost alone, and the group goes on without it.
-  return tuple(
-    _lost_episode(task, member) if done.cancelled() else done.result()
-    for member, done in zip(members, running, strict=True)
-  )
+  seconds = time.perf_counter() - started
+  episodes: list[Episode] = []
+  for member, episode in zip(members, running, strict=True):
+    if episode.done() and not episode.cancelled():
+      episodes.append(episode.result())
+      continue
+    status = EpisodeStatus.FAILED
+    error = "the episode was cancelled, though its group was not"
+    if episode in late:
+      status = EpisodeStatus.GROUP_TIMEOUT
+      error = (
+        "still running when the group's timeout_seconds of "
+        f"{timeout_seconds:g} had passed"
+      )
+    episodes.append(
+      _unscored_episode(task, member, status, error=error, seconds=seconds)
+    )
+  return tuple(episodes)
 
 
-def _lost_episode(task: Task, member: int) -> Episode:
+async def _cancel(episodes: Sequence[asyncio.Task[Episode]]) -> None:
+  """Cancels episodes, and gives them a while to end."""
+  for episode in episodes:
+    _ENDING.add(episode)
+    episode.add_done_callback(_ENDING.discard)
+    episode.cancel()
+  if not episodes:
+    return
+  _, deaf = await asyncio.wait(episodes, timeout=CANCEL_GRACE_SECONDS)
+  for episode in deaf:
+    _LOGGER.warning(
+      "episode %s ignores that it was cancelled, and is left behind: it had "
+      "%g seconds to end",
+      episode.get_name(),
+      CANCEL_GRACE_SECONDS,
+    )
+
+
+def _unscored_episode(
+  task: Task,
+  member: int,
+  status: EpisodeStatus,
+  *,
+  error: str,
+  seconds: float = 0.0,
+) -> Episode:
   return Episode(
     task=task,
     member=member,
-    status=EpisodeStatus.FAILED,
+    status=status,
     rows=(),
     turns=(),
-    error="the episode was cancelled, though its group was not",
+    error=error,
+    seconds=seconds,
   )
+
+
+def _describe(error: Exception) -> str:
+  trace = "".join(traceback.format_exception(error))
+  return f"make_environment raised {type(error).__name__}: {error}\n{trace}"

@@ -2,7 +2,7 @@
 
 import asyncio
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from arl_jax.actors.staleness import StalenessGate
 from arl_jax.episode import Group
@@ -55,6 +55,23 @@ class GroupQueue:
   def __len__(self) -> int:
     """Groups that nobody took yet."""
     return len(self._groups)
+
+  @property
+  def waiting(self) -> tuple[Group, ...]:
+    """Groups that `get_batch` did not return yet, in the order of putting.
+
+    Those that a call has collected for a batch that is not full are among
+    them; one whose `put` still waits for room is not.
+    """
+    return (*self._batch, *self._groups)
+
+  def restore(self, groups: Iterable[Group]) -> None:
+    """Appends the groups of an earlier run, without waiting for room.
+
+    The gate has to count them as accepted; see `StalenessGate.resume`.
+    """
+    self._groups.extend(groups)
+    self._changed.set()
 
   async def put(self, group: Group) -> None:
     """Appends a group, after waiting for room."""

@@ -113,12 +113,11 @@ async def run_episode(
   finally:
     policy.end_session(session)
 
-  if status is not EpisodeStatus.FAILED:
+  if status.finished:
     try:
       draft.add_score(await _ask(environment.score(), "score", limits))
     except _EnvironmentFailure as failure:
       status, error = EpisodeStatus.FAILED, str(failure)
-  failed = status is EpisodeStatus.FAILED
   return Episode(
     task=task,
     member=member,
@@ -126,7 +125,7 @@ async def run_episode(
     rows=(draft.row.build(),) if len(draft.row) else (),
     turns=tuple(draft.turns),
     prompt=draft.prompt,
-    reward_components={} if failed else draft.components,
+    reward_components=draft.components if status.finished else {},
     error=error,
     seconds=time.perf_counter() - start,
   )

@@ -19,27 +19,45 @@ class StalenessGate:
   versions between sampling and training, the groups that may exist are
 
     capacity = min(max_concurrent - running,
-                   (eta + v + 1) * B - (accepted + running)).
+                   min((eta + v + 1) * B, max_accepted)
+                   - (accepted + running)).
 
   Always: submitted = running + accepted + rejected + failed.
   `max_staleness=0` is synchronous training: B groups, a step, B groups.
+  `max_accepted`, B times the steps of the run, ends it with every admitted
+  group trained on: without it, which ones are left over is up to timing.
   Reference: Fu et al., "AReaL: A Large-Scale Asynchronous Reinforcement
   Learning System for Language Reasoning", 2025, section 5.1.
   """
 
   def __init__(
-    self, *, batch_size: int, max_concurrent: int, max_staleness: int
+    self,
+    *,
+    batch_size: int,
+    max_concurrent: int,
+    max_staleness: int,
+    max_accepted: int | None = None,
   ):
+    """Makes a gate at version 0.
+
+    Args:
+      batch_size: B, groups of a learner step.
+      max_concurrent: groups that run at the same time.
+      max_staleness: eta, versions between sampling and training.
+      max_accepted: groups of the whole run; None for no end.
+    """
     for name, value, least in (
       ("batch_size", batch_size, 1),
       ("max_concurrent", max_concurrent, 1),
       ("max_staleness", max_staleness, 0),
+      ("max_accepted", 0 if max_accepted is None else max_accepted, 0),
     ):
       if value < least:
         raise ValueError(f"{name} is {value}; expected {least} or more")
     self.batch_size = batch_size
     self.max_concurrent = max_concurrent
     self.max_staleness = max_staleness
+    self.max_accepted = max_accepted
     self.version = 0
     self.submitted = 0
     self.running = 0
@@ -51,10 +69,12 @@ class StalenessGate:
   @property
   def capacity(self) -> int:
     """Groups that may start now; negative after a limit was tightened."""
-    fresh = (self.max_staleness + self.version + 1) * self.batch_size
+    most = (self.max_staleness + self.version + 1) * self.batch_size
+    if self.max_accepted is not None:
+      most = min(most, self.max_accepted)
     return min(
       self.max_concurrent - self.running,
-      fresh - (self.accepted + self.running),
+      most - (self.accepted + self.running),
     )
 
   async def acquire(self) -> None:
@@ -93,15 +113,21 @@ class StalenessGate:
     self.version = version
     self._changed.set()
 
-  def resume(self, version: int) -> None:
+  def resume(self, version: int, *, waiting: int = 0) -> None:
     """Continues a run at `version`, as if its groups had been accepted here.
 
     Without them, all groups of the versions before would be owed at once.
+
+    Args:
+      version: of the weights, as many as batches were trained on.
+      waiting: groups that were accepted before and are not trained on yet.
     """
     if self.submitted:
       raise RuntimeError("resume() after groups were admitted; call it first")
+    if waiting < 0:
+      raise ValueError(f"waiting is {waiting}; expected 0 or more")
     self.set_version(version)
-    self.submitted = self.accepted = version * self.batch_size
+    self.submitted = self.accepted = version * self.batch_size + waiting
 
   def _count(self, outcome: Outcome, change: int) -> None:
     if outcome is Outcome.ACCEPTED:

@@ -42,7 +42,7 @@ def collate_groups(
   finished: list[bool] = []
   num_episodes = 0
   for index, group in enumerate(groups):
-    good = [e.status != EpisodeStatus.FAILED for e in group.episodes]
+    good = [e.status.finished for e in group.episodes]
     for episode, is_good in zip(group.episodes, good, strict=True):
       for row in episode.rows:
         rows.append(row)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arl_jax.episode import Episode, EpisodeStatus, Group
+from arl_jax.episode import Episode, Group
 
 
 def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -83,4 +83,4 @@ def group_metrics(groups: Sequence[Group], *, version: int) -> dict[str, float]:
 
 
 def _failed(episode: Episode) -> bool:
-  return episode.status is EpisodeStatus.FAILED
+  return not episode.status.finished
