@@ -49,8 +49,8 @@ def final_params(config, folder):
     devices=jax.devices()[:1],
   )
   with CheckpointStore(f"{folder}/checkpoints", create=False) as store:
-    state, extras = store.restore(None, parts.abstract_state())
-  return jax.device_get(state), extras
+    restored = store.restore(None, parts.abstract_state())
+  return jax.device_get(restored.state), restored.extras
 
 
 def records(folder, phase):

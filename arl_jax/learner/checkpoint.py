@@ -1,37 +1,70 @@
 """A folder of checkpoints that survives bad disks with a clear message."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import dataclasses
 import errno
 import json
 import logging
 import pathlib
 import shutil
-import sys
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import jax
-import jax.numpy as jnp
 
+from arl_jax.learner.checkpoint_errors import (
+  DamagedError,
+  check_same_model,
+  damaged_item,
+  hide_late_errors,
+  is_disk_full,
+  is_not_from_orbax,
+)
 from arl_jax.types import PyTree
 
 _STATE, _REFERENCE, _EXTRAS = "state", "reference", "extras"
+_LOGGER = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Restored:
+  """What was saved under one step.
+
+  Attributes:
+    step: under which step.
+    state: the saved state, on the mesh of the target.
+    extras: what was saved with it as JSON.
+    reference: parameters of the reference policy; None if they were not asked
+      for, or were not saved.
+  """
+
+  step: int
+  state: PyTree
+  extras: dict[str, Any]
+  reference: PyTree | None
 
 
 def has_checkpoint(folder: str) -> bool:
-  """True if the folder holds a checkpoint; a local one is not opened."""
+  """True if the folder holds a checkpoint, whole or damaged.
+
+  Where all are damaged, `CheckpointStore.restore` says so: a run must not begin
+  again over what may be repaired. A local folder is not opened.
+  """
   if "://" in folder:
-    with CheckpointStore(folder) as store:
+    with CheckpointStore(folder, create=False) as store:
       return store.latest_step() is not None
   path = pathlib.Path(folder)
-  return path.is_dir() and any(file.name.isdecimal() for file in path.iterdir())
+  return path.is_dir() and any(
+    inner.name.isdecimal() and inner.is_dir() for inner in path.iterdir()
+  )
 
 
 class CheckpointStore:
   """Saves and restores learner states below one folder.
 
   A checkpoint is written beside the others and renamed when it is whole, so a
-  save that fails or is killed never costs an earlier one.
+  save that fails or is killed never costs an earlier one. One that is damaged
+  later is skipped for the one before.
   """
 
   def __init__(
@@ -47,9 +80,10 @@ class CheckpointStore:
     Args:
       folder: where checkpoints are, one folder per step.
       keep: how many of the latest are kept.
-      create: make the folder if there is none; False to only read.
+      create: make the folder if there is none; False to only read: nothing in
+        the folder is then changed.
       asynchronous: write while training goes on; errors then surface at the
-        next `save`, `wait` or `close`.
+        next `save`, `restore`, `wait` or `close`.
 
     Raises:
       ValueError: if the folder is missing and not to be made, or is a file.
@@ -69,23 +103,18 @@ class CheckpointStore:
         " check the path"
       )
     # What orbax logs from its threads is raised here too, in one line.
-    logging.getLogger("absl").addFilter(_not_from_orbax)
+    logging.getLogger("absl").addFilter(is_not_from_orbax)
     self._ocp = ocp
-    self._manager = ocp.CheckpointManager(
-      self._folder,
-      item_names=(_STATE, _REFERENCE, _EXTRAS),
-      item_handlers={
-        _STATE: ocp.StandardCheckpointHandler(),
-        _REFERENCE: ocp.StandardCheckpointHandler(),
-        _EXTRAS: ocp.JsonCheckpointHandler(),
-      },
-      options=ocp.CheckpointManagerOptions(
-        max_to_keep=keep,
-        create=create,
-        cleanup_tmp_directories=create,
-        enable_async_checkpointing=asynchronous,
-      ),
+    self._may_write = create
+    self._options = ocp.CheckpointManagerOptions(
+      max_to_keep=keep,
+      create=create,
+      cleanup_tmp_directories=create,
+      enable_async_checkpointing=asynchronous,
+      # Else one step with wrong metadata would keep the folder shut.
+      lightweight_initialize=True,
     )
+    self._manager = self._open()
 
   def __enter__(self) -> Self:
     return self
@@ -94,7 +123,7 @@ class CheckpointStore:
     self.close()
 
   def latest_step(self) -> int | None:
-    """Returns the step of the newest checkpoint, None if there is none."""
+    """Returns the newest step, whole or damaged, None if there is none."""
     return self._manager.latest_step()
 
   def save(
@@ -135,49 +164,66 @@ class CheckpointStore:
     }
     if ref_params is not None:
       args[_REFERENCE] = self._ocp.args.StandardSave(ref_params)
-    _hide_late_errors()
+    hide_late_errors()
     try:
       self._manager.save(step, args=self._ocp.args.Composite(**args))
     except Exception as error:
-      if not _is_disk_full(error):
+      if not is_disk_full(error):
         raise
       raise self._full_disk() from error
 
   def restore(
-    self, step: int | None, target: PyTree
-  ) -> tuple[PyTree, dict[str, Any]]:
+    self, step: int | None, target: PyTree, *, with_reference: bool = False
+  ) -> Restored:
     """Restores a state onto the mesh of `target`, whatever mesh it came from.
 
+    With None for the step, damaged checkpoints are skipped with a warning, and
+    all items are of the newest one that is whole. In a store that may write,
+    those skipped are renamed to `damaged-<step>`, so that the run can save
+    these steps again; they are for the user to look at and delete.
+
     Args:
-      step: which checkpoint, None for the newest.
+      step: which checkpoint, None for the newest that is whole.
       target: a state of arrays, or of `jax.ShapeDtypeStruct`s with shardings
         such as `state.abstract_state` makes.
-
-    Returns:
-      The state and its extras.
+      with_reference: also restore the reference policy's parameters, onto the
+        mesh of `target.params`.
 
     Raises:
-      ValueError: if there is no such checkpoint, it cannot be read, or it is
-        of another model.
+      ValueError: if there is no such checkpoint or it is damaged; without a
+        step, if all are, with the reason for each; or if it is of another
+        model.
     """
-    return self._restore(step, _STATE, target), self.read_extras(step)
 
-  def restore_reference(self, step: int | None, target: PyTree) -> PyTree:
-    """Restores the reference policy's parameters, see `restore`."""
-    return self._restore(step, _REFERENCE, target)
+    def read(step: int) -> Restored:
+      items, extras = self._saved_items(step)
+      reference = None
+      state = self._restore_item(step, _STATE, target)
+      if with_reference and _REFERENCE in items:
+        reference = self._restore_item(step, _REFERENCE, target.params)
+      return Restored(
+        step=step, state=state, extras=extras, reference=reference
+      )
+
+    restored, damaged = self._read_whole(step, read)
+    if damaged and self._may_write:
+      self._set_aside(damaged)
+    return restored
 
   def read_extras(self, step: int | None) -> dict[str, Any]:
-    """Reads only the extras, to compare fingerprints before restoring."""
-    return self._read(
-      self._existing(step), _EXTRAS, self._ocp.args.JsonRestore()
-    )
+    """Reads only the extras, to compare fingerprints before restoring.
+
+    With None for the step, checkpoints are skipped whose damage shows without
+    reading arrays; `restore` may have to skip more.
+    """
+    return self._read_whole(step, lambda step: self._saved_items(step)[1])[0]
 
   def wait(self) -> None:
     """Waits until the last save is on disk; raises what went wrong in it."""
     try:
       self._manager.wait_until_finished()
     except Exception as error:
-      if not _is_disk_full(error):
+      if not is_disk_full(error):
         raise
       raise self._full_disk() from error
 
@@ -187,9 +233,26 @@ class CheckpointStore:
       self.wait()
     finally:
       self._manager.close()
-      logging.getLogger("absl").removeFilter(_not_from_orbax)
+      logging.getLogger("absl").removeFilter(is_not_from_orbax)
 
-  def _existing(self, step: int | None) -> int:
+  def _open(self) -> Any:
+    ocp = self._ocp
+    return ocp.CheckpointManager(
+      self._folder,
+      item_names=(_STATE, _REFERENCE, _EXTRAS),
+      item_handlers={
+        _STATE: ocp.StandardCheckpointHandler(),
+        _REFERENCE: ocp.StandardCheckpointHandler(),
+        _EXTRAS: ocp.JsonCheckpointHandler(),
+      },
+      options=self._options,
+    )
+
+  def _read_whole(
+    self, step: int | None, read: Callable[[int], _T]
+  ) -> tuple[_T, list[int]]:
+    """Reads a step, or the newest that can be read, and lists those skipped."""
+    self.wait()  # a save that is not finished would look like damage
     steps = sorted(self._manager.all_steps())
     if not steps:
       raise ValueError(
@@ -199,47 +262,101 @@ class CheckpointStore:
       raise ValueError(
         f"no checkpoint of step {step} in {self._folder}; found {steps}"
       )
-    return steps[-1] if step is None else step
+    reasons: dict[int, str] = {}
+    for candidate in reversed(steps) if step is None else [step]:
+      try:
+        found = read(candidate)
+      except DamagedError as error:
+        # Only the text: the error holds arrays that were read already.
+        reasons[candidate] = str(error)
+        continue
+      for other, reason in reasons.items():
+        _LOGGER.warning(
+          "checkpoint %s/%d is damaged: %s; using step %d instead",
+          self._folder,
+          other,
+          reason,
+          candidate,
+        )
+      return found, list(reasons)
+    if step is not None:
+      others = [other for other in steps if other != step]
+      remedy = f"; others are {others}" if others else ""
+      raise ValueError(
+        f"checkpoint {self._folder}/{step} is damaged: {reasons[step]}. Ask for"
+        f" another step{remedy}"
+      )
+    listed = "".join(f"\n  step {s}: {text}" for s, text in reasons.items())
+    raise ValueError(
+      f"no checkpoint in {self._folder} is whole:{listed}\nBring one back from"
+      " a copy, or begin again in a new folder"
+    )
 
-  def _restore(self, step: int | None, item: str, target: PyTree) -> PyTree:
-    step = self._existing(step)
+  def _saved_items(self, step: int) -> tuple[set[str], dict[str, Any]]:
+    """Returns the names of a step's items, and its extras.
+
+    Raises:
+      DamagedError: if anything is missing that shows without reading arrays.
+    """
+    folder = self._manager.directory / str(step)
+    try:
+      items = set(_read_json(folder / "_CHECKPOINT_METADATA")["item_handlers"])
+    except Exception as error:
+      raise damaged_item("metadata", error) from error
+    for item in sorted({_STATE, _EXTRAS, *items}):
+      if item not in items or not (folder / item).is_dir():
+        raise DamagedError(f"its {item} is missing")
+    extras = self._read(step, _EXTRAS, self._ocp.args.JsonRestore())
+    if not isinstance(extras, dict):
+      raise DamagedError(f"its extras are {extras!r}, not a JSON object")
+    for item in sorted(items - {_EXTRAS}):
+      try:
+        _read_json(folder / item / "_METADATA")
+      except Exception as error:
+        raise damaged_item(item, error) from error
+    return items, extras
+
+  def _restore_item(self, step: int, item: str, target: PyTree) -> PyTree:
     abstract = jax.tree.map(self._ocp.utils.to_shape_dtype_struct, target)
     self._check_same_model(step, item, abstract)
     return self._read(step, item, self._ocp.args.StandardRestore(abstract))
 
   def _read(self, step: int, item: str, args: Any) -> Any:
     composite = self._ocp.args.Composite(**{item: args})
-    _hide_late_errors()
+    hide_late_errors()
     try:
       return self._manager.restore(step, args=composite)[item]
     except Exception as error:
-      raise self._unreadable(step, item) from error
+      raise damaged_item(item, error) from error
 
   def _check_same_model(self, step: int, item: str, target: PyTree) -> None:
     """Compares leaf by leaf before any value is read."""
-    _hide_late_errors()
+    hide_late_errors()
     try:
-      saved = _shapes(self._manager.item_metadata(step)[item].tree)
+      saved = self._manager.item_metadata(step)[item].tree
     except Exception as error:
-      raise self._unreadable(step, item) from error
-    wanted = _shapes(target)
-    for name in [*wanted, *saved]:
-      if saved.get(name) != wanted.get(name):
-        found, expected = saved.get(name), wanted.get(name)
-        raise ValueError(
-          f"checkpoint {self._folder}/{step} is of another model or"
-          f" optimizer: {name} has shape {found or 'none'} in the checkpoint"
-          f" and {expected or 'none'} in this run; use the config that it was"
-          " trained with, or a new workdir"
-        )
+      raise damaged_item(item, error) from error
+    check_same_model(saved, target, name=f"{self._folder}/{step}")
 
-  def _unreadable(self, step: int, item: str) -> ValueError:
-    others = sorted(set(self._manager.all_steps()) - {step})
-    remedy = f"; whole steps may be {others}" if others else ""
-    return ValueError(
-      f"checkpoint {self._folder}/{step} is damaged: its {item} cannot be"
-      f" read. Delete that folder to go on from an earlier step{remedy}"
-    )
+  def _set_aside(self, steps: Iterable[int]) -> None:
+    """Renames damaged steps, so that they can be saved again."""
+    directory = self._manager.directory
+    for step in steps:
+      name = f"damaged-{step}"
+      number = 1
+      while (directory / name).exists():
+        number += 1
+        name = f"damaged-{step}-{number}"
+      (directory / str(step)).rename(directory / name)
+      _LOGGER.warning(
+        "renamed the damaged checkpoint %s/%d to %s; delete it when you have"
+        " seen what is wrong",
+        self._folder,
+        step,
+        name,
+      )
+    self._manager.close()
+    self._manager = self._open()
 
   def _full_disk(self) -> OSError:
     # What was written of the failed step takes space that nobody can use.
@@ -254,56 +371,8 @@ class CheckpointStore:
     )
 
 
-def _shapes(tree: PyTree) -> dict[str, str]:
-  """Maps each leaf's dotted path to its shape as it is on disk."""
-  shapes = {}
-  for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-    if hasattr(leaf, "dtype") and jnp.issubdtype(
-      leaf.dtype, jax.dtypes.prng_key
-    ):
-      leaf = jax.eval_shape(jax.random.key_data, leaf)
-    name = jax.tree_util.keystr(path, simple=True, separator=".")
-    shapes[name] = str(tuple(leaf.shape))
-  return shapes
-
-
-def _is_disk_full(error: BaseException) -> bool:
-  # The array writer reports the system's error as text.
-  return getattr(
-    error, "errno", None
-  ) == errno.ENOSPC or "No space left on device" in str(error)
-
-
-def _hide_late_errors() -> None:
-  """Keeps what outlives a failed read or write from printing tracebacks.
-
-  The first failure closes the event loop of the array store. Reads and writes
-  of other arrays end later, from other threads and at any time, and find no
-  loop or no listener; what they then print only hides the message that
-  matters. So the filters stay.
-  """
-  if not isinstance(sys.unraisablehook, _LateErrorFilter):
-    sys.unraisablehook = _LateErrorFilter(sys.unraisablehook)
-  logging.getLogger("asyncio").addFilter(_not_a_late_error)
-
-
-@dataclasses.dataclass(frozen=True)
-class _LateErrorFilter:
-  report: Callable[[Any], object]
-
-  def __call__(self, unraisable: Any) -> None:
-    if "Event loop is closed" not in str(unraisable.exc_value):
-      self.report(unraisable)
-
-
-def _not_a_late_error(record: logging.LogRecord) -> bool:
-  text = record.getMessage()
-  late = "exception was never retrieved" in text and any(
-    name in f"{text}{record.exc_text or ''}{record.exc_info}"
-    for name in ("tensorstore", "orbax", "ts_utils", "zarr", "ocdbt")
-  )
-  return not late and "Event loop is closed" not in text
-
-
-def _not_from_orbax(record: logging.LogRecord) -> bool:
-  return "orbax" not in record.pathname
+def _read_json(file: Any) -> dict[str, Any]:
+  found = json.loads(file.read_text())
+  if not isinstance(found, dict):
+    raise ValueError(f"{file.name} holds no JSON object")
+  return found
