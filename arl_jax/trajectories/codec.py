@@ -161,7 +161,7 @@ def check_schema(record: Any) -> None:
     ValueError: says the version that was found, and what to do.
   """
   found = _require(record, dict, "the record").get("schema")
-  if found != SCHEMA_VERSION:
+  if type(found) is not int or found != SCHEMA_VERSION:
     raise ValueError(
       f"schema is {found!r}; expected {SCHEMA_VERSION}. Read it with the"
       " version of arl_jax that wrote it, or delete the file"
@@ -190,7 +190,6 @@ def _encode_task(task: Task) -> dict[str, Any]:
     "prompt": task.prompt,
     "seed": int(task.seed),
     "level": int(task.level),
-    # Always an object, whatever its keys are: it is decoded key by key.
     "hidden": encode_value(task.hidden, f"task {task.task_id!r}: hidden"),
   }
 
