@@ -34,6 +34,8 @@ from policy import RandomPolicy, make_policy, small_model
 import workload
 from workload import Workload
 
+from arl_jax.actors.failures import FailureBudget
+from arl_jax.actors.ledger import TaskLedger
 from arl_jax.actors.policy import SamplingParams
 from arl_jax.actors.pool import Actor
 from arl_jax.actors.produce import produce_groups
@@ -212,7 +214,12 @@ async def measure(
     ),
     max_staleness=options.max_staleness if is_async else 0,
   )
-  queue = GroupQueue(gate, max_groups=(gate.max_staleness + 1) * batch_size)
+  ledger = TaskLedger()
+  queue = GroupQueue(
+    gate,
+    max_groups=(gate.max_staleness + 1) * batch_size,
+    on_stale=lambda group: ledger.give_back(group.ordinal),
+  )
   # The clock starts when as many episodes are in flight as will be.
   num_skipped = 4 if is_async else 2
   ends: list[float] = []
@@ -224,13 +231,17 @@ async def measure(
         TaskSource(make_tasks(setup.work), seed=0),
         gate,
         queue,
+        ledger,
         group_size=group_size,
+        budget=FailureBudget(0),
       )
     )
     version = 0
     while len(ends) < 3 or ends[-1] - ends[0] < seconds:
       groups = await queue.get_batch(batch_size)
       learner = await asyncio.to_thread(learn, setup, learner, groups)
+      for group in groups:
+        ledger.close(group.ordinal)
       version += 1
       params = await device.run(setup.policy.publish, learner.params)
       engine.set_params(params, version)

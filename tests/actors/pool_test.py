@@ -1,9 +1,11 @@
 """Groups and lists of tasks."""
 
 import asyncio
+import logging
 
 import pytest
 
+from arl_jax.actors import pool
 from arl_jax.actors.pool import run_group, run_tasks
 from arl_jax.actors.rollout import Limits
 from arl_jax.episode import EpisodeStatus, Task
@@ -13,10 +15,24 @@ from tests.actors.fakes import TASK, make_actor
 TASKS = [Task(task_id=f"t{i}", prompt=f"go {i}") for i in range(5)]
 
 
-def group_of(actor, *, group_size=8, ordinal=0):
+def group_of(actor, *, group_size=8, ordinal=0, **settings):
   return asyncio.run(
-    run_group(actor, TASK, ordinal=ordinal, group_size=group_size)
+    run_group(actor, TASK, ordinal=ordinal, group_size=group_size, **settings)
   )
+
+
+def one_world(number, on_step):
+  """Makes environments of which one does something else."""
+  worlds = []
+
+  def make_environment():
+    def step(environment, action):
+      return on_step() if environment is worlds[number] else None
+
+    worlds.append(fakes.FakeEnvironment(step))
+    return worlds[-1]
+
+  return make_environment
 
 
 def texts(episodes):
@@ -59,19 +75,13 @@ def test_every_member_has_a_world_of_its_own():
   assert not policy.alive
 
 
+def broken():
+  raise KeyError("seats")
+
+
 def test_one_broken_member_fails_alone():
-  worlds = []
-
-  def on_step(environment, action):
-    if environment is worlds[3]:
-      raise KeyError("seats")
-
-  def make_environment():
-    worlds.append(fakes.FakeEnvironment(on_step))
-    return worlds[-1]
-
   group = group_of(
-    make_actor(fakes.FakePolicy(fakes.by_seed), make_environment),
+    make_actor(fakes.FakePolicy(fakes.by_seed), one_world(3, broken)),
     group_size=64,
   )
   failed = [e for e in group.episodes if e.status is EpisodeStatus.FAILED]
@@ -80,26 +90,150 @@ def test_one_broken_member_fails_alone():
   assert sum(e.success for e in group.episodes) == 63
 
 
-def test_one_stuck_member_does_not_hold_the_group():
-  worlds = []
-
-  def on_step(environment, action):
-    return fakes.forever() if environment is worlds[5] else None
+def test_a_world_that_cannot_be_made_fails_alone():
+  made = []
 
   def make_environment():
-    worlds.append(fakes.FakeEnvironment(on_step))
-    return worlds[-1]
+    made.append(None)
+    if len(made) == 3:
+      raise OSError("no sandbox left")
+    return fakes.FakeEnvironment()
 
+  group = group_of(
+    make_actor(fakes.FakePolicy(fakes.by_seed), make_environment)
+  )
+  (failed,) = [e for e in group.episodes if not e.status.finished]
+  assert failed.status is EpisodeStatus.FAILED
+  assert failed.member == 2
+  first, *trace = failed.error.splitlines()
+  assert first == "make_environment raised OSError: no sandbox left"
+  assert "in make_environment" in "".join(trace)
+  assert sum(e.success for e in group.episodes) == 7
+
+
+def test_one_stuck_member_does_not_hold_the_group():
   group = group_of(
     make_actor(
       fakes.FakePolicy(fakes.by_seed),
-      make_environment,
+      one_world(5, fakes.forever),
       limits=Limits(max_turns=3, episode_timeout_seconds=0.05),
     )
   )
   statuses = [e.status for e in group.episodes]
   assert statuses.count(EpisodeStatus.TERMINATED) == 7
   assert statuses[5] is EpisodeStatus.TIMEOUT
+
+
+def test_a_member_that_never_returns_is_cancelled_at_the_groups_limit():
+  """One of 8 held the whole step for ever in NeMo-RL#3238."""
+  policy = fakes.FakePolicy(fakes.by_seed)
+  group = group_of(
+    make_actor(policy, one_world(5, fakes.forever)), timeout_seconds=1.0
+  )
+  (late,) = [e for e in group.episodes if not e.status.finished]
+  assert late.status is EpisodeStatus.GROUP_TIMEOUT
+  assert not late.status.truncated
+  assert late.member == 5
+  assert "timeout_seconds of 1" in late.error
+  assert late.seconds >= 0.9
+  assert (late.rows, late.total_reward, late.success) == ((), 0.0, False)
+  assert sum(e.success for e in group.episodes) == 7
+  assert not policy.alive
+
+
+def test_a_member_that_ignores_its_end_is_left_behind(monkeypatch, caplog):
+  monkeypatch.setattr(pool, "CANCEL_GRACE_SECONDS", 0.05)
+
+  async def main():
+    release = asyncio.Event()
+
+    async def deaf():
+      while not release.is_set():
+        try:
+          await release.wait()
+        except asyncio.CancelledError:
+          pass
+
+    policy = fakes.FakePolicy(fakes.by_seed)
+    actor = make_actor(policy, one_world(5, deaf))
+    with caplog.at_level(logging.WARNING):
+      group = await asyncio.wait_for(
+        run_group(actor, TASK, ordinal=9, group_size=8, timeout_seconds=1.0),
+        timeout=20,
+      )
+    statuses = [e.status for e in group.episodes]
+    assert statuses[5] is EpisodeStatus.GROUP_TIMEOUT
+    assert statuses.count(EpisodeStatus.TERMINATED) == 7
+    (record,) = caplog.records
+    assert "episode train/9/5 ignores" in record.getMessage()
+    # Somebody knows of it as long as it lives, and it may end well.
+    (left,) = pool._ENDING
+    assert set(policy.alive) == {"train/9/5"}
+    # Another attempt at the same group does not meet it.
+    again = await run_group(
+      make_actor(policy), TASK, ordinal=9, group_size=8, attempt=1
+    )
+    assert texts(again.episodes)[:5] == texts(group.episodes)[:5]
+    assert set(policy.alive) == {"train/9/5"}
+    release.set()
+    await asyncio.wait([left], timeout=20)
+    assert not policy.alive
+    assert not pool._ENDING
+
+  asyncio.run(main())
+
+
+def test_a_group_within_its_limit_is_as_without_one():
+  groups = [
+    group_of(make_actor(fakes.FakePolicy(fakes.by_seed)), timeout_seconds=limit)
+    for limit in (float("inf"), 60.0)
+  ]
+  assert texts(groups[0].episodes) == texts(groups[1].episodes)
+  assert all(e.success for e in groups[1].episodes)
+
+
+def test_the_first_bug_ends_the_others_and_is_the_one_that_is_raised():
+  class Broken(fakes.FakePolicy):
+    async def generate(self, token_ids, *, sampling, session):
+      if session[-1] == "6":
+        raise ZeroDivisionError("engine")
+      if session[-1] == "2":
+        try:
+          await fakes.forever()
+        finally:
+          raise KeyError("a later one")  # noqa: B012
+      return await super().generate(
+        token_ids, sampling=sampling, session=session
+      )
+
+  policy = Broken(fakes.by_seed)
+  with pytest.raises(ZeroDivisionError, match="engine"):
+    group_of(make_actor(policy, lambda: fakes.FakeEnvironment(fakes.forever)))
+  assert not policy.alive
+  assert len(policy.ended) == 8
+
+
+def test_three_of_eight_that_somebody_cancels_leave_the_group_complete():
+  """The group never ended in trl#7176."""
+
+  async def main():
+    policy = fakes.FakePolicy(fakes.by_seed)
+    actor = make_actor(policy, one_world(7, asyncio.Event().wait))
+    group = asyncio.create_task(run_group(actor, TASK, ordinal=0, group_size=8))
+    for _ in range(4):
+      await asyncio.sleep(0)
+    names = {f"train/0/{member}" for member in (1, 4, 7)}
+    for task in asyncio.all_tasks():
+      if task.get_name() in names:
+        task.cancel()
+    return await asyncio.wait_for(group, timeout=20)
+
+  group = asyncio.run(main())
+  failed = [e for e in group.episodes if not e.status.finished]
+  assert [e.member for e in failed] == [1, 4, 7]
+  assert {e.status for e in failed} == {EpisodeStatus.FAILED}
+  assert all("was cancelled" in e.error for e in failed)
+  assert sum(e.success for e in group.episodes) == 5
 
 
 def test_cancelled_members_leave_the_group_complete():
@@ -213,3 +347,16 @@ def test_no_tasks_no_episodes():
   assert asyncio.run(run_tasks(actor, [], max_concurrent=2)) == []
   with pytest.raises(ValueError, match="max_concurrent is 0"):
     asyncio.run(run_tasks(actor, TASKS, max_concurrent=0))
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"group_size": 0}, "group_size is 0"),
+    ({"timeout_seconds": 0.0}, "timeout_seconds is 0.0"),
+    ({"timeout_seconds": float("nan")}, "timeout_seconds is nan"),
+  ],
+)
+def test_bad_arguments(settings, message):
+  with pytest.raises(ValueError, match=message):
+    group_of(make_actor(fakes.FakePolicy(fakes.by_seed)), **settings)

@@ -124,6 +124,105 @@ def test_staleness_is_judged_when_a_batch_is_handed_out():
   asyncio.run(main())
 
 
+@pytest.mark.parametrize("max_staleness", [0, 1, 3])
+def test_a_group_may_be_trained_on_at_exactly_so_many_versions(max_staleness):
+  """One fewer or one more is prime-rl#1902."""
+
+  async def main():
+    gate, queue = make_queue(max_staleness=max_staleness, max_groups=99)
+    gate.set_version(7)
+    served = 0
+    for version in range(7, 7 + max_staleness + 3):
+      if version > 7:
+        gate.set_version(version)
+      await add(gate, queue, make_group(version, [7, 7]))
+      consumer = asyncio.create_task(queue.get_batch(1))
+      await asyncio.sleep(0)
+      served += consumer.done()
+      consumer.cancel()
+      await asyncio.wait([consumer])
+    assert served == max_staleness + 1
+    assert queue.num_stale == 2
+
+  asyncio.run(main())
+
+
+def test_all_that_waits_is_listed_in_the_order_of_putting():
+  async def main():
+    gate, queue = make_queue(max_groups=3)
+
+    def waiting():
+      return [group.ordinal for group in queue.waiting]
+
+    assert queue.waiting == ()
+    for ordinal in (5, 2, 4):
+      await add(gate, queue, make_group(ordinal))
+    held_back = asyncio.create_task(queue.put(make_group(0)))
+    await asyncio.sleep(0)
+    assert waiting() == [5, 2, 4]  # it is not in the queue yet
+    consumer = asyncio.create_task(queue.get_batch(5))
+    for _ in range(3):
+      await asyncio.sleep(0)
+    assert held_back.done()
+    assert len(queue) == 0
+    assert waiting() == [5, 2, 4, 0]  # what a call has collected waits too
+    await queue.put(make_group(3))
+    await queue.put(make_group(1))
+    assert waiting() == [5, 2, 4, 0, 3, 1]
+    batch = await asyncio.wait_for(consumer, timeout=5)
+    assert [group.ordinal for group in batch] == [0, 2, 3, 4, 5]
+    assert waiting() == [1]
+
+  asyncio.run(main())
+
+
+def test_a_group_that_grew_too_old_waits_no_more():
+  async def main():
+    gate, queue = make_queue()
+    await add(gate, queue, make_group(0))
+    gate.set_version(1)
+    consumer = asyncio.create_task(queue.get_batch(1))
+    await asyncio.sleep(0)
+    assert queue.waiting == ()
+    consumer.cancel()
+    await asyncio.wait([consumer])
+
+  asyncio.run(main())
+
+
+def test_restored_groups_need_no_room_and_come_first():
+  async def main():
+    gate, queue = make_queue(max_groups=2, max_staleness=1)
+    gate.resume(3, waiting=4)
+    queue.restore(make_group(ordinal, [2, 3]) for ordinal in (9, 7, 8, 6))
+    assert [group.ordinal for group in queue.waiting] == [9, 7, 8, 6]
+    late = asyncio.create_task(queue.put(make_group(5, [3])))
+    await asyncio.sleep(0)
+    assert not late.done()
+    batch = await queue.get_batch(3)
+    assert [group.ordinal for group in batch] == [7, 8, 9]
+    await asyncio.wait_for(late, timeout=5)
+    assert [group.ordinal for group in queue.waiting] == [6, 5]
+
+  asyncio.run(main())
+
+
+def test_restored_groups_wake_who_waits_and_may_be_too_old():
+  async def main():
+    dropped = []
+    gate, queue = make_queue(on_stale=dropped.append)
+    gate.resume(3, waiting=2)
+    consumer = asyncio.create_task(queue.get_batch(1))
+    await asyncio.sleep(0)
+    queue.restore([make_group(0, [2]), make_group(1, [3])])
+    (group,) = await asyncio.wait_for(consumer, timeout=5)
+    assert group.ordinal == 1
+    assert [group.ordinal for group in dropped] == [0]
+    assert (gate.accepted, gate.rejected) == (13, 1)
+
+  asyncio.run(main())
+
+
 def test_a_cancelled_consumer_loses_nothing():
   async def main():
     _, queue = make_queue()

@@ -9,11 +9,14 @@ import pytest
 from arl_jax.actors.staleness import Outcome, StalenessGate
 
 
-def make_gate(*, batch_size=2, max_concurrent=100, max_staleness=0):
+def make_gate(
+  *, batch_size=2, max_concurrent=100, max_staleness=0, max_accepted=None
+):
   return StalenessGate(
     batch_size=batch_size,
     max_concurrent=max_concurrent,
     max_staleness=max_staleness,
+    max_accepted=max_accepted,
   )
 
 
@@ -60,10 +63,46 @@ def test_a_retracted_group_is_replaced():
 
 @pytest.mark.parametrize("max_staleness", [0, 1, 4])
 def test_a_resumed_gate_owes_only_what_is_ahead(max_staleness):
+  """Not 100 batches more, as in AReaL#1388 and AReaL#1345."""
   gate = make_gate(batch_size=3, max_staleness=max_staleness)
   gate.resume(100)
   assert gate.capacity == (max_staleness + 1) * 3
   assert gate.submitted == gate.accepted == 300
+
+
+def test_groups_that_wait_since_before_a_resume_are_accepted():
+  gate = make_gate(batch_size=3, max_staleness=2, max_accepted=24)
+  gate.resume(5, waiting=4)
+  assert gate.submitted == gate.accepted == 19
+  assert gate.capacity == 5  # of the 3 batches ahead, 4 groups are there
+  gate.set_version(6)
+  assert gate.capacity == 5  # no more: the run has 24 groups
+
+
+def test_the_gate_closes_when_the_run_has_its_groups():
+  async def main():
+    gate = make_gate(batch_size=2, max_staleness=4, max_accepted=5)
+    await take(gate, 5)
+    assert gate.capacity == 0
+    for outcome in (Outcome.FAILED, Outcome.REJECTED):
+      gate.release(outcome)
+    assert gate.capacity == 2  # each is replaced
+    await take(gate, 2)
+    for _ in range(5):
+      gate.release(Outcome.ACCEPTED)
+    gate.set_version(3)
+    assert gate.capacity == 0
+    gate.retract()
+    assert gate.capacity == 1
+
+  asyncio.run(main())
+
+
+@pytest.mark.parametrize("max_accepted", [None, 1000])
+def test_a_limit_far_ahead_changes_nothing(max_accepted):
+  gate = make_gate(max_staleness=1, max_accepted=max_accepted)
+  gate.set_version(3)
+  assert gate.capacity == 10
 
 
 def test_resuming_late_is_an_error():
@@ -116,6 +155,7 @@ def test_waiters_are_served_in_order_and_none_is_forgotten():
     ({"batch_size": 0}, "batch_size is 0"),
     ({"max_concurrent": 0}, "max_concurrent is 0"),
     ({"max_staleness": -1}, "max_staleness is -1"),
+    ({"max_accepted": -1}, "max_accepted is -1"),
   ],
 )
 def test_bad_arguments(changes, message):
@@ -129,6 +169,8 @@ def test_misuse_is_an_error():
     gate.release(Outcome.FAILED)
   with pytest.raises(RuntimeError, match="without an accepted"):
     gate.retract()
+  with pytest.raises(ValueError, match="waiting is -1"):
+    gate.resume(0, waiting=-1)
   gate.set_version(2)
   with pytest.raises(ValueError, match="versions only grow"):
     gate.set_version(1)
@@ -139,6 +181,7 @@ def test_misuse_is_an_error():
   batch_size=st.integers(1, 4),
   max_concurrent=st.integers(1, 6),
   max_staleness=st.integers(0, 3),
+  max_accepted=st.none() | st.integers(0, 12),
   events=st.lists(
     st.sampled_from(
       ["acquire", "cancel", *Outcome, "retract", "publish", "publish"]
@@ -147,13 +190,14 @@ def test_misuse_is_an_error():
   ),
 )
 def test_no_mix_of_events_breaks_the_counters(
-  batch_size, max_concurrent, max_staleness, events
+  batch_size, max_concurrent, max_staleness, max_accepted, events
 ):
   async def main():
     gate = make_gate(
       batch_size=batch_size,
       max_concurrent=max_concurrent,
       max_staleness=max_staleness,
+      max_accepted=max_accepted,
     )
     waiting = []
     for event in events:
@@ -175,6 +219,7 @@ def test_no_mix_of_events_breaks_the_counters(
       assert 0 <= gate.running <= max_concurrent
       fresh = (max_staleness + gate.version + 1) * batch_size
       assert gate.accepted + gate.running <= fresh
+      assert max_accepted is None or gate.accepted <= max_accepted
       assert gate.capacity <= 0 or not waiting  # nobody waits beside room
     for task in waiting:
       task.cancel()
