@@ -43,7 +43,9 @@ class Engine:
   """A policy that decodes in fixed slots and keeps keys while tools run.
 
   Use as `async with Engine(...) as engine`. Device work runs on one thread,
-  so the event loop never waits for it.
+  so the event loop never waits for it. Weights change between two chunks:
+  what a turn has sampled so far stays, and the rest of it is sampled by the
+  new ones, from the keys that `EngineConfig.on_new_weights` says.
   """
 
   def __init__(
@@ -88,7 +90,7 @@ class Engine:
     self._stale = False
     self._wake = asyncio.Event()
     self._loop_task: asyncio.Task[None] | None = None
-    self._failure: BaseException | None = None
+    self._end: BaseException | None = None  # why it takes no more requests
 
   # Policy.
 
@@ -103,16 +105,19 @@ class Engine:
 
     Raises:
       ValueError: if an argument is out of range; the message names it.
-      RuntimeError: if the engine is not running or has failed.
+      RuntimeError: if the engine does not run, was stopped or failed, before
+        or while the request waits; its `__cause__`, named in the message, is
+        the engine's own error.
     """
     ids = np.asarray(token_ids, np.int32)
     self._check(ids, sampling)
-    if self._failure is not None:
-      raise RuntimeError("the engine has failed") from self._failure
+    if self._end is not None:
+      raise _ended(self._end)
     if self._loop_task is None:
       raise RuntimeError("the engine is not running; use `async with engine`")
     if any(
-      request.session == session
+      # A cancelled request may still be on the device; it hinders nobody.
+      request.session == session and not request.future.done()
       for request in [*self._waiting, *self._active.values()]
     ):
       raise ValueError(f"session {session!r} is already generating")
@@ -138,10 +143,22 @@ class Engine:
   def set_params(self, params: Any, version: int) -> None:
     """Switches to new weights before the next chunk.
 
+    Of several calls before a chunk, the last one counts. A chunk that is on
+    the device is stamped with the version that it started with.
+
     Args:
       params: weights that nobody donates or deletes.
-      version: stamped on every token sampled from now on.
+      version: stamped on every token sampled from the next chunk on.
+
+    Raises:
+      ValueError: if the version is lower than that of the weights set last.
     """
+    newest = self._new_weights[1] if self._new_weights else self.version
+    if version < newest:
+      raise ValueError(
+        f"version is {version}, but the engine already has {newest};"
+        " versions never go back, so give new weights a higher one"
+      )
     self._new_weights = (params, version)
 
   def forget(self) -> None:
@@ -150,6 +167,15 @@ class Engine:
     What follows does not depend on what was sampled before.
     """
     self._stale = True
+
+  def status(self) -> str:
+    """Says in one line what is done so far; it changes while work goes on."""
+    return (
+      f"version {self.version}, {len(self._active)} decoding,"
+      f" {len(self._waiting)} waiting,"
+      f" {self.stats.sampled_tokens} tokens sampled,"
+      f" {self.stats.prefilled_tokens} prefilled"
+    )
 
   # Lifetime.
 
@@ -167,11 +193,13 @@ class Engine:
 
   async def __aexit__(self, *exc: object) -> None:
     assert self._loop_task is not None
+    self._close(asyncio.CancelledError("`async with` was left"))
     self._loop_task.cancel()
     await asyncio.wait([self._loop_task])
     self._loop_task = None
     if self._owns_executor:
-      self._executor.shutdown()
+      # A chunk may still be running, and the loop must not wait for it.
+      await asyncio.to_thread(self._executor.shutdown)
 
   async def _run(self) -> None:
     try:
@@ -181,19 +209,25 @@ class Engine:
         while self._waiting or self._active:
           await self._round()
     except BaseException as error:
-      self._failure = error
-      for request in [*self._waiting, *self._active.values()]:
-        if not request.future.done():
-          request.future.set_exception(
-            RuntimeError("the engine stopped while a request waited")
-          )
+      self._close(error)
       raise
+
+  def _close(self, cause: BaseException) -> None:
+    """Lets no request wait any more; the first cause stays."""
+    self._end = self._end or cause
+    for request in [*self._waiting, *self._active.values()]:
+      if not request.future.done():
+        request.future.set_exception(_ended(self._end))
+    self._waiting.clear()
+    self._active.clear()
 
   async def _round(self) -> None:
     await self._settle()
     self._drop_cancelled()
     self._switch_weights()
     placements = self._admit()
+    if not self._active:  # whoever waited was cancelled
+      return
     loop = asyncio.get_running_loop()
     inputs, kv_length = self._row_inputs()
     tokens, logprobs, counts = await loop.run_in_executor(
@@ -228,7 +262,10 @@ class Engine:
       self._device.set_params(params)
       self._new_weights = None
       self.stats.weight_changes += 1
-      self._stale |= self._config.on_new_weights == "refresh"
+      if self._config.on_new_weights == "keep":
+        self._table.keep_old()
+      else:
+        self._stale = True
     if self._stale:
       self._table.forget()
       self._stale = False
@@ -237,10 +274,8 @@ class Engine:
     placements = []
     for slot, request in self._active.items():
       ids = request.all_ids()
-      if self._table.filled[slot] < len(ids) - 1:  # stale after a switch
-        placement = self._table.place(request.session, ids)
-        assert placement is not None
-        placements.append(placement)
+      if self._table.filled[slot] < len(ids) - 1:  # dropped by a switch
+        placements.append(self._table.refill(slot, ids))
     still_waiting = []
     for request in self._waiting:
       placement = self._table.place(request.session, request.ids)
@@ -344,3 +379,11 @@ class Engine:
     ):
       if not fine:
         raise ValueError(f"{name} is {value}, which is out of range")
+
+
+def _ended(cause: BaseException) -> RuntimeError:
+  """Returns what a request is told, an error of its own for each."""
+  how = "was stopped" if isinstance(cause, asyncio.CancelledError) else "failed"
+  error = RuntimeError(f"the engine {how}: {type(cause).__name__}: {cause}")
+  error.__cause__ = cause
+  return error

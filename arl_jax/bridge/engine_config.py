@@ -17,7 +17,10 @@ class EngineConfig:
     prefill_rows: numbers of rows that prefill is compiled for.
     prefill_lengths: numbers of new tokens that prefill is compiled for.
     kv_lengths: numbers of cells that attention is compiled for.
-    on_new_weights: `refresh` prefills again; `keep` goes on with old keys.
+    on_new_weights: `refresh` drops every key and value, so that each token is
+      exact for the weights that sampled it. `keep` lets the sessions that are
+      under way go on with their old ones, in their later turns too, until
+      another session takes their slot; new sessions never read them.
   """
 
   num_slots: int = 32

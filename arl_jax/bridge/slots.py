@@ -35,12 +35,21 @@ class SlotTable:
   A slot is busy while it decodes, parked while its session waits for a tool,
   and free otherwise. Free slots keep their content until it is overwritten,
   so that later rows with the same beginning can copy it.
+
+  New weights either drop every cell (`forget`) or make every slot old
+  (`keep_old`). An old slot serves the session that owns it and nobody else: it
+  goes on there, in its later turns too, and what it appends stays old, for it
+  is computed from old cells. No other row copies or extends an old slot, so a
+  new session, or one whose slot was taken from it, starts from cells of the
+  weights of now or from none. A slot stops being old when it is filled anew,
+  from its first cell or from a slot that is not old.
   """
 
   def __init__(self, *, num_slots: int, max_length: int):
     self.ids = np.zeros((num_slots, max_length), np.int32)
     self.filled = np.zeros(num_slots, np.int32)
     self._promised = np.zeros(num_slots, np.int32)
+    self._old = np.zeros(num_slots, bool)  # has cells of earlier weights
     self._sessions: dict[str, int] = {}
     self._owner: list[str | None] = [None] * num_slots
     self._busy = np.zeros(num_slots, bool)
@@ -49,18 +58,35 @@ class SlotTable:
 
   def place(self, session: str, ids: npt.NDArray[np.int32]) -> Placement | None:
     """Gives a row a slot and marks it busy; None while all are busy."""
-    slot = self._sessions.get(session)
-    source, start, follows = self._find_prefix(ids, slot)
+    own = self._sessions.get(session)
+    prefix = self._find_prefix(ids, own)
+    slot = own if own is not None else self._choose_slot(prefix[0])
     if slot is None:
-      slot = self._choose_slot(source)
-      if slot is None:
-        return None
+      return None
+    self._take(slot, session)
+    return self._fill(slot, ids, *prefix)
+
+  def refill(self, slot: int, ids: npt.NDArray[np.int32]) -> Placement:
+    """Fills a busy slot again, whose cells were forgotten in its turn."""
+    return self._fill(slot, ids, *self._find_prefix(ids, slot))
+
+  def _fill(
+    self,
+    slot: int,
+    ids: npt.NDArray[np.int32],
+    source: int | None,
+    start: int,
+    follows: bool,
+  ) -> Placement:
     if source is None:
       source = slot
-    self._take(slot, session)
-    self.filled[slot] = start if source == slot else 0
-    # Followers promise nothing, so that nobody copies from them too early.
-    self._promised[slot] = 0 if follows else len(ids) - 1
+    extends = source == slot and start > 0
+    self.filled[slot] = start if extends else 0
+    self._old[slot] &= extends
+    # Followers promise nothing, so that nobody copies from them too early;
+    # nor do old slots, which only their own session may read.
+    unshared = follows or self._old[slot]
+    self._promised[slot] = 0 if unshared else len(ids) - 1
     self.ids[slot, : len(ids)] = ids
     return Placement(
       slot=slot,
@@ -94,8 +120,13 @@ class SlotTable:
       self._owner[slot] = None
 
   def forget(self) -> None:
-    """Marks every key and value as stale: the weights have changed."""
+    """Drops every cell; a slot that decodes has to be filled again."""
     self.filled[:] = 0
+    self._old[:] = False
+
+  def keep_old(self) -> None:
+    """Leaves every slot to its session alone: the weights have changed."""
+    self._old[:] = True
 
   def _take(self, slot: int, session: str) -> None:
     previous = self._owner[slot]
@@ -116,9 +147,10 @@ class SlotTable:
       return own, 0, False
     equal = self.ids[:, :limit] == ids[:limit]
     shared = np.where(equal.all(axis=1), limit, equal.argmin(axis=1))
-    now = np.minimum(shared, self.filled)
+    filled = np.minimum(shared, self.filled)
+    mine = int(filled[own]) if own is not None else 0
+    now = np.where(self._old, 0, filled)
     soon = np.minimum(shared, self._promised)
-    mine = int(now[own]) if own is not None else 0
     best_now, best_soon = int(now.argmax()), int(soon.argmax())
     if soon[best_soon] >= max(mine, int(now[best_now])) + _MIN_SHARED:
       return best_soon, int(soon[best_soon]), True

@@ -6,45 +6,31 @@ import time
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from arl_jax.actors.policy import SamplingParams
-from arl_jax.bridge.engine import Engine
 from arl_jax.bridge.engine_config import EngineConfig
 from arl_jax.models import transformer
-
-MODEL = transformer.ModelConfig(
-  vocab_size=61,
-  num_layers=2,
-  model_dim=32,
-  num_heads=4,
-  num_kv_heads=2,
-  head_dim=8,
-  mlp_dim=48,
-)
-CONFIG = EngineConfig(
-  num_slots=4,
-  max_length=48,
-  chunk_size=4,
-  prefill_rows=(4,),
-  prefill_lengths=(8,),
+from tests.bridge.tiny_engine import (
+  CONFIG,
+  MODEL,
+  draw_params,
+  prompt,
+  with_engine,
 )
 
 
 @pytest.fixture(scope="module")
 def params():
-  drawn = transformer.init_params(jax.random.key(0), MODEL)
-  # A sharper head makes likely and unlikely tokens differ.
-  return {**drawn, "unembed": drawn["unembed"] * 20}
+  return draw_params(0)
 
 
 _forward = jax.jit(transformer.forward, static_argnames="config")
 
 
-def row_logprobs(params, ids, temperature=1.0):
-  """Log-probabilities of each token of a row by one plain forward pass."""
+def row_logits(params, ids):
+  """Logits behind each token of a row by one plain forward pass."""
   width = CONFIG.max_length
   tokens = np.zeros((1, width), np.int32)
   tokens[0, : len(ids)] = ids
@@ -52,21 +38,14 @@ def row_logprobs(params, ids, temperature=1.0):
   hidden = _forward(
     params, tokens, np.arange(width)[None], segments, config=MODEL
   )
-  logits = hidden[0] @ transformer.unembedding(params, MODEL) / temperature
-  logprobs = jax.nn.log_softmax(logits)
+  return np.asarray(hidden[0] @ transformer.unembedding(params, MODEL))
+
+
+def row_logprobs(params, ids, temperature=1.0):
+  """Log-probabilities of each token of a row."""
+  logits = row_logits(params, ids) / temperature
+  logprobs = np.asarray(jax.nn.log_softmax(logits))
   return np.array([0.0] + [logprobs[t - 1, ids[t]] for t in range(1, len(ids))])
-
-
-def with_engine(params, body, config=CONFIG, **kwargs):
-  async def main():
-    async with Engine(MODEL, params, config, **kwargs) as engine:
-      return await body(engine)
-
-  return asyncio.run(main())
-
-
-def prompt(seed, length=11):
-  return np.random.default_rng(seed).integers(0, 60, length).astype(np.int32)
 
 
 @pytest.mark.parametrize(
@@ -214,57 +193,9 @@ def test_greedy_takes_the_argmax_with_logprob_zero(params):
   done = with_engine(params, body)
   row = ids.tolist()
   for token in done.token_ids:
-    hidden = transformer.forward(
-      params,
-      jnp.array([row]),
-      jnp.arange(len(row))[None],
-      jnp.ones((1, len(row)), jnp.int32),
-      config=MODEL,
-    )
-    best = jnp.argmax(hidden[0, -1] @ params["unembed"])
-    assert int(best) == token
+    assert row_logits(params, row)[len(row) - 1].argmax() == token
     row.append(int(token))
   np.testing.assert_array_equal(done.logprobs, 0.0)
-
-
-@pytest.mark.parametrize("mode", ["refresh", "keep"])
-def test_new_weights_between_chunks(params, mode):
-  config = EngineConfig(
-    num_slots=2,
-    max_length=48,
-    chunk_size=4,
-    prefill_rows=(2,),
-    prefill_lengths=(8,),
-    on_new_weights=mode,
-  )
-  other = transformer.init_params(jax.random.key(9), MODEL)
-  other = {**other, "unembed": other["unembed"] * 20}
-
-  async def body(engine):
-    ids = prompt(4)
-    running = asyncio.create_task(
-      engine.generate(
-        ids, sampling=SamplingParams(max_tokens=16, seed=5), session="a"
-      )
-    )
-    # Some ticks later the first chunk is on the device thread.
-    for _ in range(40):
-      await asyncio.sleep(0)
-    engine.set_params(other, 1)
-    return ids, await running
-
-  ids, done = with_engine(params, body, config)
-  versions = done.policy_versions
-  assert set(versions.tolist()) == {0, 1}
-  assert np.all(np.diff(versions) >= 0)
-  fresh = versions == 1
-  row = np.concatenate([ids, done.token_ids])
-  new = row_logprobs(other, row)[len(ids) :]
-  old = row_logprobs(params, row)[len(ids) :]
-  np.testing.assert_allclose(done.logprobs[~fresh], old[~fresh], atol=1e-4)
-  gap = np.abs(done.logprobs[fresh] - new[fresh]).max()
-  # Keeping old keys is a choice that shows; refreshing is exact.
-  assert gap < 1e-4 if mode == "refresh" else gap > 1e-3
 
 
 def test_no_compile_after_the_first_shapes(params):
@@ -346,33 +277,6 @@ def test_nothing_compiles_after_the_warm_up_whatever_the_lengths(params):
   assert not compiled
 
 
-def test_cancelled_requests_give_their_slots_back(params):
-  async def body(engine):
-    for round_ in range(3):
-      tasks = [
-        asyncio.create_task(
-          engine.generate(
-            prompt(m),
-            sampling=SamplingParams(max_tokens=30),
-            session=f"{round_}{m}",
-          )
-        )
-        for m in range(6)
-      ]
-      await asyncio.sleep(0)
-      for task in tasks:
-        task.cancel()
-      await asyncio.gather(*tasks, return_exceptions=True)
-      for m in range(6):
-        engine.end_session(f"{round_}{m}")
-    done = await engine.generate(
-      prompt(0), sampling=SamplingParams(max_tokens=3), session="last"
-    )
-    return done
-
-  assert len(with_engine(params, body).token_ids) == 3
-
-
 @pytest.mark.parametrize(
   ("ids", "sampling", "named"),
   [
@@ -394,26 +298,6 @@ def test_bad_requests_name_the_argument(params, ids, sampling, named):
 
   with pytest.raises(ValueError, match=named):
     with_engine(params, body)
-
-
-def test_a_broken_device_step_reaches_every_waiter(params):
-  async def body(engine):
-    def explode(*args):
-      raise FloatingPointError("boom")
-
-    engine._device.step = explode
-    results = await asyncio.gather(
-      *(
-        engine.generate(prompt(m), sampling=SamplingParams(), session=str(m))
-        for m in range(2)
-      ),
-      return_exceptions=True,
-    )
-    assert all(isinstance(r, RuntimeError) for r in results)
-    with pytest.raises(RuntimeError, match="has failed"):
-      await engine.generate(prompt(0), sampling=SamplingParams(), session="z")
-
-  with_engine(params, body)
 
 
 def test_batches_do_not_depend_on_the_speed_of_the_device(params):

@@ -115,3 +115,196 @@ def test_a_slot_being_overwritten_is_no_source_in_the_same_round(table):
   for placed in (first, second):
     if placed.source != placed.slot:
       assert placed.source != first.slot
+
+
+def test_old_cells_serve_their_session_alone(table):
+  settle(table, table.place("a", LONG), table.place("b", LONG))
+  table.park(0)
+  table.end_session("a")
+  table.keep_old()
+  row = np.concatenate([LONG, ids(7, 8)])
+  new, mine = table.place("c", row), table.place("b", row)
+  # The free slot has all of it, and so will that of b: neither is read.
+  assert (new.slot, new.source, new.start) == (0, 0, 0)
+  assert (mine.slot, mine.source, mine.start) == (1, 1, 19)
+  assert not new.follows
+  settle(table, new, mine)
+  # What b appends is old too; the new cells of c are for everybody.
+  (last,) = settle(table, table.place("d", np.r_[row, 9]))
+  assert (last.source, last.start) == (0, 21)
+
+
+def test_an_old_session_promises_nothing(table):
+  settle(table, table.place("a", LONG))
+  table.park(0)
+  table.keep_old()
+  row = np.concatenate([LONG, ids(7, 8)])
+  mine, new, newer = (table.place(name, row) for name in "abc")
+  assert (mine.source, mine.start) == (0, 19)
+  assert (new.source, new.start, new.follows) == (1, 0, False)
+  assert (newer.source, newer.start, newer.follows) == (1, 21, True)
+
+
+def test_a_slot_taken_from_an_old_session_is_filled_anew(table):
+  for slot, name in enumerate("abc"):
+    settle(table, table.place(name, LONG))
+    table.park(slot)
+  table.keep_old()
+  (taken,) = settle(table, table.place("d", LONG))
+  assert (taken.slot, taken.source, taken.start) == (0, 0, 0)
+  # The session that lost it starts from the new cells, in another old slot.
+  (back,) = settle(table, table.place("a", np.r_[LONG, 5]))
+  assert (back.slot, back.source, back.start) == (1, 0, 19)
+  table.park(1)
+  # That slot is old no more, so it may be read.
+  table.park(0)
+  table.end_session("d")
+  settle(table, table.place("e", LONG + 30))
+  (reader,) = settle(table, table.place("f", np.r_[LONG, 5, 6]))
+  assert (reader.source, reader.start) == (1, 20)
+
+
+def test_forget_ends_old_cells_too(table):
+  settle(table, table.place("a", LONG))
+  table.keep_old()
+  table.forget()
+  again = table.refill(0, LONG)
+  assert (again.slot, again.start, len(again.tokens)) == (0, 0, 19)
+  follower = table.place("b", LONG)
+  assert (follower.source, follower.follows) == (0, True)
+
+
+def test_a_slot_is_filled_again_where_it_lies(table):
+  """Even that of a session that is over already, or has a namesake."""
+  settle(table, table.place("a", LONG))
+  table.end_session("a")
+  settle(table, table.place("a", LONG))
+  table.forget()
+  first, second = table.refill(0, LONG), table.refill(1, LONG)
+  assert (first.slot, second.slot, second.source) == (0, 1, 0)
+
+
+class Cells:
+  """What a device would hold: token and versions of each cell.
+
+  Copies and prefills run as in `DeviceSlots.step`, copies in pairs.
+  """
+
+  def __init__(self, num_slots):
+    self.slots = [[] for _ in range(num_slots)]
+
+  def fill(self, placements, version):
+    for follows in (False, True):
+      chosen = [p for p in placements if p.follows == follows]
+      copies = [p for p in chosen if p.source != p.slot]
+      for start in range(0, len(copies), 2):
+        pair = copies[start : start + 2]
+        read = [list(self.slots[p.source]) for p in pair]
+        for p, cells in zip(pair, read, strict=True):
+          self.slots[p.slot] = cells
+      for p in chosen:
+        cells = self.slots[p.slot]
+        assert len(cells) >= p.start
+        del cells[p.start :]
+        self.extend(p.slot, p.tokens, version)
+
+  def extend(self, slot, tokens, version):
+    self.slots[slot].extend((int(token), version) for token in tokens)
+
+
+class Rounds:
+  """Random sessions on a table, checked cell by cell after every round."""
+
+  def __init__(self, seed):
+    self.rng = np.random.default_rng(seed)
+    self.table, self.cells = SlotTable(num_slots=5, max_length=64), Cells(5)
+    self.version, self.num_started, self.num_kept = 0, 0, 0
+    self.rows, self.busy = {}, {}
+    self.held = {}  # session: the slot and cells that are rightly its own
+
+  def start(self):
+    # Few beginnings, so that much is shared.
+    ids = np.arange(14) + 100 * self.rng.integers(3)
+    tail = self.rng.integers(2, size=self.rng.integers(1, 5))
+    self.rows[f"{self.num_started}"] = np.concatenate([ids, tail])
+    self.num_started += 1
+
+  def play(self):
+    rng, table = self.rng, self.table
+    for session in [s for s in self.rows if s not in self.busy]:
+      if rng.random() < 0.2:  # an episode ends
+        table.end_session(session)
+        del self.rows[session]
+    while len(self.rows) < 9:
+      self.start()
+    change = rng.random()
+    if change < 0.2:
+      self.version += 1
+      table.keep_old()
+    if change < 0.1 or 0.2 < change < 0.25:
+      self.version += change < 0.1
+      table.forget()
+      self.held.clear()
+    placements = [
+      table.refill(slot, self.rows[session])
+      for session, slot in self.busy.items()
+      if table.filled[slot] < len(self.rows[session]) - 1
+    ]
+    waiting = [s for s in self.rows if s not in self.busy]
+    for session in rng.permutation(waiting).tolist():
+      placement = table.place(session, self.rows[session])
+      if placement is not None:
+        self.busy[session] = placement.slot
+        placements.append(placement)
+    taken = {slot: session for session, slot in self.busy.items()}
+    self.held = {
+      session: held
+      for session, held in self.held.items()
+      if taken.get(held[0], session) == session
+    }
+    self.cells.fill(placements, self.version)
+    table.commit(placements)
+    self.check()
+    self.decode()
+
+  def check(self):
+    assert len(set(self.busy.values())) == len(self.busy)
+    for session, slot in self.busy.items():
+      row, cells = self.rows[session], self.cells.slots[slot]
+      assert [token for token, _ in cells] == row[:-1].tolist()
+      assert self.table.filled[slot] == len(row) - 1
+      old = [cell for cell in cells if cell[1] < self.version]
+      if old:  # then they lay here already, in the session's own turns
+        assert session in self.held
+        where, mine = self.held[session]
+        assert where == slot
+        assert cells[: len(mine)] == mine[: len(cells)]
+        assert len(old) <= len(mine)
+        self.num_kept += 1
+
+  def decode(self):
+    for session, slot in list(self.busy.items()):
+      sampled = self.rng.integers(2, size=self.rng.integers(1, 4))
+      fed = np.r_[self.rows[session][-1], sampled[:-1]]
+      self.cells.extend(slot, fed, self.version)
+      self.table.append(slot, sampled)
+      self.rows[session] = np.concatenate([self.rows[session], sampled])
+      self.held[session] = slot, list(self.cells.slots[slot])
+      over = len(self.rows[session]) > 50
+      if over or self.rng.random() < 0.4:
+        del self.busy[session]
+        self.table.park(slot)
+        heard = self.rng.integers(2, size=self.rng.integers(3))
+        self.rows[session] = np.concatenate([self.rows[session], heard])
+      if over:
+        self.table.end_session(session)
+        del self.rows[session]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_cell_is_of_its_row_and_of_allowed_weights(seed):
+  rounds = Rounds(seed)
+  for _ in range(300):
+    rounds.play()
+  assert rounds.version > 50
+  assert rounds.num_kept > 50
