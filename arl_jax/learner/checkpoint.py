@@ -126,6 +126,10 @@ class CheckpointStore:
     """Returns the newest step, whole or damaged, None if there is none."""
     return self._manager.latest_step()
 
+  def all_steps(self) -> list[int]:
+    """Returns the steps that are kept, whole or damaged, oldest first."""
+    return sorted(self._manager.all_steps())
+
   def save(
     self,
     step: int,
@@ -253,7 +257,7 @@ class CheckpointStore:
   ) -> tuple[_T, list[int]]:
     """Reads a step, or the newest that can be read, and lists those skipped."""
     self.wait()  # a save that is not finished would look like damage
-    steps = sorted(self._manager.all_steps())
+    steps = self.all_steps()
     if not steps:
       raise ValueError(
         f"no checkpoint in {self._folder}; train first, or check the path"
@@ -367,7 +371,7 @@ class CheckpointStore:
       errno.ENOSPC,
       f"the disk is full: could not save a checkpoint in {self._folder}. Free"
       " space there or lower how many checkpoints are kept, then resume;"
-      f" steps {sorted(self._manager.all_steps())} are whole",
+      f" steps {self.all_steps()} are whole",
     )
 
 

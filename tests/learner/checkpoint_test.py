@@ -179,6 +179,7 @@ def test_only_the_latest_are_kept(tmp_path):
   with CheckpointStore(str(tmp_path), keep=2) as store:
     for step in (1, 2, 5):
       store.save(step, {"w": jnp.ones(2)}, {})
+    assert store.all_steps() == [2, 5]
   names = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
   assert names == ["2", "5"]
 
