@@ -1,19 +1,34 @@
 """Runs one episode: the policy acts, the environment answers, until an end."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
+import functools
 import hashlib
-import math
+import inspect
 import time
 import traceback
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from arl_jax.actors import answers
 from arl_jax.actors.policy import Policy, SamplingParams
 from arl_jax.actors.rows import RowBuilder
 from arl_jax.actors.seeds import turn_seed
 from arl_jax.envs.environment import Environment, StepResult
-from arl_jax.episode import Episode, EpisodeStatus, Message, Task, Turn
+from arl_jax.envs.guarded_call import (
+  BrokenError,
+  LateError,
+  call_guarded,
+  describe_error,
+)
+from arl_jax.episode import (
+  Episode,
+  EpisodeStatus,
+  Int32Array,
+  Message,
+  Task,
+  Turn,
+)
 from arl_jax.text.chat import ChatFormat
 
 T = TypeVar("T")
@@ -29,6 +44,8 @@ class Limits:
     max_length: tokens of the whole row, observations included.
     step_timeout_seconds: time for one answer of the environment.
     episode_timeout_seconds: time for the whole interaction.
+    max_observation_chars: characters that are kept of one message of the
+      environment; a note after them says how many were left out.
   """
 
   max_turns: int = 8
@@ -36,6 +53,7 @@ class Limits:
   max_length: int = 1024
   step_timeout_seconds: float = 30.0
   episode_timeout_seconds: float = 600.0
+  max_observation_chars: int = 32768
 
   def __post_init__(self) -> None:
     for field in dataclasses.fields(self):
@@ -64,9 +82,14 @@ async def run_episode(
   returned; the final score is added to the last turn. So the episode's
   `total_reward` is the weighted sum of its `reward_components`.
 
-  An answer that comes too late is an observation, and the episode goes on. An
-  exception of the environment ends the episode as FAILED. Cancellation,
-  errors of the policy and errors of the chat format are raised.
+  An answer that comes too late is an observation, and the episode goes on.
+  What the environment raises, and an answer that is not what the protocol
+  says, end the episode as FAILED. So does an answer that the chat template
+  refuses. Cancellation, Ctrl-C, and errors of the policy and of the chat
+  format are raised.
+
+  The environment's messages are cleaned before anything else reads them: cut
+  at `limits.max_observation_chars`, and made valid Unicode.
 
   Args:
     policy: samples the actions.
@@ -110,12 +133,21 @@ async def run_episode(
     if not deadline.expired():
       raise
     status = EpisodeStatus.TIMEOUT
+    if not len(draft.row):
+      status = EpisodeStatus.FAILED
+      error = (
+        "environment.reset gave no answer within episode_timeout_seconds, "
+        f"{limits.episode_timeout_seconds:g}"
+      )
   finally:
     policy.end_session(session)
 
   if status.finished:
     try:
-      draft.add_score(await _ask(environment.score(), "score", limits))
+      score = await _ask(
+        environment.score, "score", limits, read=answers.clean_components
+      )
+      draft.add_score(score)
     except _EnvironmentFailure as failure:
       status, error = EpisodeStatus.FAILED, str(failure)
   return Episode(
@@ -126,17 +158,22 @@ async def run_episode(
     turns=tuple(draft.turns),
     prompt=draft.prompt,
     reward_components=draft.components if status.finished else {},
-    error=error,
+    # What an environment raises may hold anything, too.
+    error=answers.clean_text(error, max_chars=limits.max_observation_chars),
     seconds=time.perf_counter() - start,
   )
 
 
 async def _open(environment, task, draft, chat, limits, seed) -> None:
   """Stages the task, and starts the row with its prompt."""
-  draft.prompt = tuple(
-    await _ask(environment.reset(task, seed=seed), "reset", limits)
+  max_chars = limits.max_observation_chars
+  draft.prompt = await _ask(
+    lambda: environment.reset(task, seed=seed),
+    "reset",
+    limits,
+    read=lambda found: answers.clean_messages(found, max_chars=max_chars),
   )
-  prompt_ids = chat.prompt_ids(draft.prompt)
+  prompt_ids = _rendered(lambda: chat.prompt_ids(draft.prompt), "reset")
   if len(prompt_ids) >= limits.max_length:
     raise _EnvironmentFailure(
       f"the prompt of task {task.task_id!r} has {len(prompt_ids)} tokens and "
@@ -197,8 +234,11 @@ async def _interact(
       return EpisodeStatus.TERMINATED
     if turn + 1 == limits.max_turns:
       break
-    observation_ids = chat.observation_ids(
-      result.observations, finish_reason=finish_reason
+    observation_ids = _rendered(
+      functools.partial(
+        chat.observation_ids, result.observations, finish_reason=finish_reason
+      ),
+      "step",
     )
     # The next action needs room for one token at least.
     if len(row) + len(observation_ids) >= limits.max_length:
@@ -212,9 +252,13 @@ async def _step(
 ) -> StepResult:
   """Gives the last action to the environment, and records its answer."""
   started = time.perf_counter()
+  max_chars = limits.max_observation_chars
   try:
     result = await _ask(
-      environment.step(draft.turns[-1].action), "step", limits
+      lambda: environment.step(draft.turns[-1].action),
+      "step",
+      limits,
+      read=lambda found: answers.clean_step_result(found, max_chars=max_chars),
     )
   except _EnvironmentLate as late:
     result = StepResult(
@@ -227,25 +271,55 @@ async def _step(
   return result
 
 
-async def _ask(answer: Awaitable[T], name: str, limits: Limits) -> T:
-  """Waits for the environment, and tells its failures from all others."""
-  deadline = asyncio.timeout(limits.step_timeout_seconds)
+async def _ask(
+  call: Callable[[], Any],
+  name: str,
+  limits: Limits,
+  *,
+  read: Callable[[Any], T],
+) -> T:
+  """Waits for the environment, and tells its failures from all others.
+
+  Args:
+    call: a method of the environment, with its arguments.
+    name: of the method.
+    limits: of the episode.
+    read: checks and cleans the answer.
+  """
+
+  async def answer() -> T:
+    found = call()
+    if not inspect.isawaitable(found):
+      raise answers.AnswerError(
+        f"it returned a {type(found).__name__}, not an awaitable; use `async"
+        " def`, or put the environment into an OffLoopEnvironment"
+      )
+    return read(await found)
+
+  seconds = limits.step_timeout_seconds
   try:
-    async with deadline:
-      return await answer
-  except TimeoutError as error:
-    if deadline.expired():
-      raise _EnvironmentLate(
-        f"no answer within {limits.step_timeout_seconds:g} seconds ({name})"
-      ) from error
-    raise _EnvironmentFailure(_describe(error, name)) from error
-  except Exception as error:
-    raise _EnvironmentFailure(_describe(error, name)) from error
+    return await call_guarded(answer, timeout_seconds=seconds)
+  except LateError as late:
+    raise _EnvironmentLate(f"{late} ({name})") from None
+  except BrokenError as broken:
+    raise _EnvironmentFailure(_describe(broken.error, name)) from broken.error
 
 
-def _describe(error: Exception, name: str) -> str:
+def _rendered(render: Callable[[], Int32Array], name: str) -> Int32Array:
+  """Renders messages; that a template refuses them is their fault."""
+  try:
+    return render()
+  except ValueError as error:
+    raise _EnvironmentFailure(
+      f"the chat template refuses what environment.{name} answered: {error}"
+    ) from error
+
+
+def _describe(error: BaseException, name: str) -> str:
+  if isinstance(error, answers.AnswerError):
+    return f"environment.{name} gave a wrong answer: {error}"
   trace = "".join(traceback.format_exception(error))
-  return f"environment.{name} raised {type(error).__name__}: {error}\n{trace}"
+  return f"environment.{name} raised {describe_error(error)}\n{trace}"
 
 
 class _EnvironmentFailure(Exception):
@@ -280,12 +354,11 @@ class _Draft:
   def add_score(self, rewards: Mapping[str, float]) -> None:
     """Adds named components to the last turn, and to the episode's sums."""
     for name, value in rewards.items():
-      if not math.isfinite(value):
-        raise _EnvironmentFailure(
-          f"reward component {name!r} is {value}; expected a finite number"
-        )
-      self.components[name] = self.components.get(name, 0.0) + float(value)
+      self.components[name] = self.components.get(name, 0.0) + value
+    gain = sum(self.weights.get(k, 0.0) * v for k, v in rewards.items())
+    reward = gain + (self.turns[-1].reward if self.turns else 0.0)
+    for total in (reward, *self.components.values()):
+      if not abs(total) <= answers.MAX_NUMBER:
+        raise _EnvironmentFailure(f"rewards add up to {total}: {rewards}")
     if self.turns:
-      gain = sum(self.weights.get(k, 0.0) * v for k, v in rewards.items())
-      last = self.turns[-1]
-      self.turns[-1] = dataclasses.replace(last, reward=last.reward + gain)
+      self.turns[-1] = dataclasses.replace(self.turns[-1], reward=reward)

@@ -29,7 +29,15 @@ class StepResult:
 
 
 class Environment(Protocol):
-  """The world of one episode: a fresh instance for each, shared by none."""
+  """The world of one episode: a fresh instance for each, shared by none.
+
+  What it answers is checked, and its texts are cleaned, by whoever plays the
+  episode. What it raises fails its episode alone. Its coroutines must not
+  block: one that computes for long or waits without `await` holds up all other
+  episodes, and no time limit can end it. `OffLoopEnvironment` runs such code
+  in threads. They are cancelled when their time is up, and must let the
+  `CancelledError` through.
+  """
 
   async def reset(self, task: Task, *, seed: int) -> tuple[Message, ...]:
     """Stages the task.

@@ -2,10 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 import dataclasses
+import inspect
 import json
 
 from arl_jax.envs import tool_arguments
 from arl_jax.envs.environment import StepResult
+from arl_jax.envs.off_loop import call_off_loop
 from arl_jax.envs.tools import RunStatus, Tool, ToolAnswer, run_tool
 from arl_jax.episode import Message, Task
 from arl_jax.text import tool_calls
@@ -119,7 +121,9 @@ def describe_tools(
   )
 
 
-JudgeFn = Callable[[Task, Sequence[str]], Awaitable[Mapping[str, float]]]
+JudgeFn = Callable[
+  [Task, Sequence[str]], Mapping[str, float] | Awaitable[Mapping[str, float]]
+]
 
 
 class ToolEnvironment:
@@ -130,8 +134,9 @@ class ToolEnvironment:
 
   Args:
     tools: what the policy may call.
-    judge: coroutine function of the task and all actions; returns the named
-      components, among them `success`.
+    judge: function of the task and all actions; returns the named components,
+      among them `success`. A coroutine function is awaited. Any other runs in
+      a thread of its own, and so may take its time.
     style: how calls are written.
     show_tools: whether the prompt starts with the schemas.
   """
@@ -174,4 +179,8 @@ class ToolEnvironment:
     """Asks the judge."""
     if self._task is None:
       raise RuntimeError("score() needs reset() first")
-    return await self._judge(self._task, tuple(self._actions))
+    actions = tuple(self._actions)
+    if inspect.iscoroutinefunction(self._judge):
+      return await self._judge(self._task, actions)
+    scores = await call_off_loop(self._judge, self._task, actions, name="judge")
+    return await scores if inspect.isawaitable(scores) else scores

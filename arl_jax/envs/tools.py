@@ -1,15 +1,25 @@
 """Tools that a policy can call, run so that none can stop an episode."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+import copy
 import dataclasses
 import enum
+import functools
 import inspect
-import threading
+import math
+import random
 from typing import Any
 
 from arl_jax.envs import tool_arguments
+from arl_jax.envs.guarded_call import (
+  BrokenError,
+  LateError,
+  call_guarded,
+  describe_error,
+  error_text,
+)
+from arl_jax.envs.off_loop import call_off_loop
 
 
 class ToolError(Exception):
@@ -28,10 +38,17 @@ class RunStatus(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ToolAnswer:
-  """What a tool answered, as the policy will read it."""
+  """What a tool answered, as the policy will read it.
+
+  Attributes:
+    status: how its last attempt ended.
+    text: the observation.
+    num_attempts: how often it was run; 0 if its arguments were refused before.
+  """
 
   status: RunStatus
   text: str
+  num_attempts: int = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,9 +61,15 @@ class Tool:
     parameters: JSON Schema of the arguments, type `object`.
     function: called with the arguments by name; returns the observation. A
       coroutine function is awaited. Any other runs in a thread of its own.
-    timeout_seconds: the longest it may take.
+      Bytes are read as UTF-8, anything else that is no text by `str`.
+    timeout_seconds: the longest that one attempt may take.
     inline: run a plain function on the event loop, for work of microseconds.
       There is no timeout then.
+    idempotent: whether running it twice is as good as once, even if the first
+      run is still going on. Only such a tool is run again after it failed.
+    max_retries: how often an idempotent tool is run again.
+    backoff_seconds: wait before the first retry, doubled for each after it;
+      chance takes off up to a half.
   """
 
   name: str
@@ -55,6 +78,9 @@ class Tool:
   function: Callable[..., Any]
   timeout_seconds: float = 30.0
   inline: bool = False
+  idempotent: bool = False
+  max_retries: int = 2
+  backoff_seconds: float = 0.1
 
   def __post_init__(self) -> None:
     if not self.name or any(character.isspace() for character in self.name):
@@ -65,6 +91,15 @@ class Tool:
       raise ValueError(
         f"timeout_seconds of {self.name} is {self.timeout_seconds};"
         " expected a positive number"
+      )
+    if self.max_retries < 0:
+      raise ValueError(
+        f"max_retries of {self.name} is {self.max_retries}; expected 0 or more"
+      )
+    if not 0 <= self.backoff_seconds < math.inf:
+      raise ValueError(
+        f"backoff_seconds of {self.name} is {self.backoff_seconds}; expected 0"
+        " or more"
       )
     tool_arguments.check_schema(self.parameters, where=self.name)
 
@@ -86,77 +121,106 @@ class Tool:
     return tuple(self.parameters.get("properties", {}))
 
 
-async def run_tool(tool: Tool, arguments: Mapping[str, Any]) -> ToolAnswer:
+async def run_tool(
+  tool: Tool,
+  arguments: Mapping[str, Any],
+  *,
+  sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+  draw: Callable[[], float] = random.random,
+) -> ToolAnswer:
   """Runs a tool and turns whatever happens into an observation.
 
-  Only cancellation of the episode itself passes through.
+  Only cancellation of the episode itself, and Ctrl-C, pass through.
+
+  An idempotent tool that failed or was late is run again, `max_retries` times
+  at most; a refusal is an answer, and final. All attempts together take
+  `(max_retries + 1) * timeout_seconds` and waits of at most
+  `(2 ** max_retries - 1) * backoff_seconds`. The time limit of the step that
+  called the tool holds as well, and ends the tool early if it is shorter.
+
+  Args:
+    tool: what to run.
+    arguments: as the policy wrote them; checked here.
+    sleep: awaited with the seconds between two attempts.
+    draw: returns a number from 0 to 1 for each wait, so that tools that failed
+      together do not come back together.
+
+  Returns:
+    The answer of the last attempt.
   """
   problem = tool_arguments.argument_error(arguments, tool.parameters)
   if problem:
-    return ToolAnswer(status=RunStatus.BAD_ARGUMENTS, text=f"error: {problem}")
+    return ToolAnswer(
+      status=RunStatus.BAD_ARGUMENTS, text=f"error: {problem}", num_attempts=0
+    )
+  num_retries = tool.max_retries if tool.idempotent else 0
+  # A tool may change what it is given.
+  kept = copy.deepcopy(dict(arguments)) if num_retries else {}
+  answer = await _attempt(tool, arguments)
+  for retry in range(num_retries):
+    if answer.status not in (RunStatus.FAILED, RunStatus.TIMEOUT):
+      break
+    seconds = tool.backoff_seconds * 2**retry * (1 - draw() / 2)
+    if seconds > 0:
+      await sleep(seconds)
+    answer = dataclasses.replace(
+      await _attempt(tool, copy.deepcopy(kept)), num_attempts=retry + 2
+    )
+  return answer
+
+
+async def _attempt(tool: Tool, arguments: Mapping[str, Any]) -> ToolAnswer:
+  if tool.inline and not inspect.iscoroutinefunction(tool.function):
+    try:
+      text = _as_text(tool.function(**arguments))
+    except KeyboardInterrupt:
+      raise
+    except BaseException as error:
+      return _failed(tool, error)
+    return ToolAnswer(status=RunStatus.OK, text=text)
   try:
-    text = str(await _call(tool, arguments))
-  except ToolError as error:
-    return ToolAnswer(status=RunStatus.REFUSED, text=f"error: {error}")
-  except _TooLateError:
+    text = await call_guarded(
+      functools.partial(_call, tool, arguments),
+      timeout_seconds=tool.timeout_seconds,
+    )
+  except LateError:
     seconds = f"{tool.timeout_seconds:g}"
     text = f"error: {tool.name} took longer than {seconds} seconds"
     return ToolAnswer(status=RunStatus.TIMEOUT, text=text)
-  except (Exception, SystemExit) as error:
-    detail = f"{type(error).__name__}: {error}".rstrip(": ")
-    text = f"error: {tool.name} failed with {detail}"
-    return ToolAnswer(status=RunStatus.FAILED, text=text)
+  except BrokenError as broken:
+    return _failed(tool, broken.error)
   return ToolAnswer(status=RunStatus.OK, text=text)
 
 
-class _TooLateError(Exception):
-  """The limit of the tool passed, told apart from its own TimeoutError."""
+def _failed(tool: Tool, error: BaseException) -> ToolAnswer:
+  if isinstance(error, ToolError):
+    text = f"error: {error_text(error)}"
+    return ToolAnswer(status=RunStatus.REFUSED, text=text)
+  text = f"error: {tool.name} failed with {describe_error(error)}"
+  return ToolAnswer(status=RunStatus.FAILED, text=text)
 
 
-async def _call(tool: Tool, arguments: Mapping[str, Any]) -> Any:
-  is_coroutine = inspect.iscoroutinefunction(tool.function)
-  if tool.inline and not is_coroutine:
-    return tool.function(**arguments)
-  start = tool.function if is_coroutine else _in_thread(tool)
-  limit = asyncio.timeout(tool.timeout_seconds)
-  try:
-    async with limit:
-      result = await start(**arguments)
-      return await result if inspect.isawaitable(result) else result
-  except TimeoutError:
-    if limit.expired():
-      raise _TooLateError from None
-    raise
+async def _call(tool: Tool, arguments: Mapping[str, Any]) -> str:
+  if inspect.iscoroutinefunction(tool.function):
+    result = await tool.function(**arguments)
+  else:
+    result = await call_off_loop(
+      _call_blocking, tool.function, arguments, name=f"tool-{tool.name}"
+    )
+    if inspect.isawaitable(result):
+      result = await result
+  return _as_text(result)
 
 
-def _in_thread(tool: Tool) -> Callable[..., Any]:
-  """Makes a blocking function awaitable, in a daemon thread per call.
+def _call_blocking(
+  function: Callable[..., Any], arguments: Mapping[str, Any]
+) -> Any:
+  """Runs in the tool's thread, where a result may take long to print too."""
+  result = function(**arguments)
+  return result if inspect.isawaitable(result) else _as_text(result)
 
-  Not `asyncio.to_thread`: its pool joins every worker when the loop closes, so
-  one tool that never returns would keep the whole run from ending (verl#1948).
-  """
 
-  async def call(**arguments: Any) -> Any:
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def deliver(result: Any, error: BaseException | None) -> None:
-      if not future.done():  # else the episode has stopped waiting
-        future.set_result((result, error))
-
-    def work() -> None:
-      result, error = None, None
-      try:
-        result = tool.function(**arguments)
-      except (Exception, SystemExit) as caught:
-        error = caught
-      with contextlib.suppress(RuntimeError):  # the loop may be closed by now
-        loop.call_soon_threadsafe(deliver, result, error)
-
-    threading.Thread(target=work, name=f"tool-{tool.name}", daemon=True).start()
-    result, error = await future
-    if error is not None:
-      raise error
-    return result
-
-  return call
+def _as_text(result: Any) -> str:
+  if isinstance(result, bytes | bytearray | memoryview):
+    return bytes(result).decode("utf-8", errors="replace")
+  return str(result)

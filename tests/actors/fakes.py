@@ -9,10 +9,10 @@ from typing import Any, cast
 import numpy as np
 
 from arl_jax.actors.policy import Completion
-from arl_jax.actors.pool import Actor
+from arl_jax.actors.pool import Actor, run_group
 from arl_jax.actors.rollout import Limits, SamplingParams
 from arl_jax.envs.environment import StepResult
-from arl_jax.episode import Message, Task
+from arl_jax.episode import Episode, Message, Task
 from arl_jax.text.chat import ChatFormat
 from arl_jax.text.tokenizer import Tokenizer
 
@@ -154,7 +154,7 @@ async def forever(*_) -> None:
 
 def make_actor(
   policy: FakePolicy,
-  make_environment: Callable[[], FakeEnvironment] = FakeEnvironment,
+  make_environment: Callable[[], Any] = FakeEnvironment,
   **changes: Any,
 ) -> Actor:
   settings: dict[str, Any] = {
@@ -174,3 +174,68 @@ def by_seed(turn: int, sampling: SamplingParams) -> list[int]:
     return say("done")
   words = np.random.default_rng(sampling.seed).integers(97, 123, size=12)
   return say("".join(map(chr, words)))
+
+
+class StrictTokenizer(FakeTokenizer):
+  """Takes valid Unicode alone, as real ones do, and notes how much."""
+
+  def __init__(self):
+    self.longest = 0
+
+  def encode_plain(self, text):
+    text.encode("utf-8")
+    self.longest = max(self.longest, len(text))
+    return super().encode_plain(text)
+
+
+def play_group(
+  make_environment: Callable[[], Any],
+  script: Callable[[int, SamplingParams], list[int]],
+  *,
+  policy: FakePolicy | None = None,
+  group_size: int = 2,
+  **changes: Any,
+) -> tuple[tuple[Episode, ...], FakePolicy]:
+  """Runs a group and checks its rows; returns its episodes and the policy."""
+  policy = policy or FakePolicy(script)
+  settings = {
+    "chat": ChatFormat(cast(Tokenizer, StrictTokenizer())),
+    "reward_weights": {"success": 1.0},
+  }
+  actor = make_actor(policy, make_environment, **settings | changes)
+  group = asyncio.run(run_group(actor, TASK, ordinal=0, group_size=group_size))
+  for episode in group.episodes:
+    check_row(episode, policy)
+  assert not policy.alive
+  return group.episodes, policy
+
+
+def check_row(episode: Episode, policy: FakePolicy) -> None:
+  """Holds however an episode ended: the row is what was fed and sampled."""
+  session = f"train/0/{episode.member}"
+  calls = [call for call in policy.calls if call.session == session]
+  if not calls:
+    assert all(not row.action_mask.any() for row in episode.rows)
+    return
+  (row,) = episode.rows
+  seen = calls[-1].fed + calls[-1].sampled
+  assert row.tokens[: len(seen)].tolist() == seen
+  assert not row.action_mask[len(seen) :].any()
+  sampled = [i for call in calls for i in call.sampled]
+  assert row.tokens[row.action_mask].tolist() == sampled
+  logprobs = [-(i + 1) / 8 for call in calls for i in range(len(call.sampled))]
+  assert row.behavior_logprobs[row.action_mask].tolist() == logprobs
+  assert (row.policy_versions[~row.action_mask] == -1).all()
+  assert (row.turn_ids[~row.action_mask] == -1).all()
+
+
+def raiser(error: BaseException) -> Callable[..., Any]:
+  def function(*_):
+    raise error
+
+  return function
+
+
+class UnreadableError(Exception):
+  def __str__(self):
+    raise ValueError("no text")

@@ -452,10 +452,13 @@ def test_a_malformed_completion_stops_the_run(change, message):
     play(Malformed(scripted))
 
 
-def test_no_observation_though_the_task_goes_on_is_a_bug():
+def test_no_observation_though_the_task_goes_on_fails_the_episode():
   environment = fakes.FakeEnvironment(lambda *_: StepResult())
-  with pytest.raises(ValueError, match="must answer every action"):
-    play(fakes.FakePolicy(scripted), environment)
+  policy = fakes.FakePolicy(scripted)
+  episode = play(policy, environment)
+  check_row(episode, policy)
+  assert episode.status is EpisodeStatus.FAILED
+  assert "must answer every action" in episode.error
 
 
 def test_seeds_differ_by_turn_and_repeat_by_run():

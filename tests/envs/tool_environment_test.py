@@ -1,6 +1,7 @@
 """Tests of the step that answers tool calls in text."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -36,8 +37,12 @@ HANG = Tool(
 )
 
 
-async def judge(task, actions):
+def plain_judge(task, actions):
   return {"success": float(actions[-1] == task.hidden["answer"])}
+
+
+async def judge(task, actions):
+  return plain_judge(task, actions)
 
 
 def call(name, **arguments):
@@ -46,7 +51,7 @@ def call(name, **arguments):
   )
 
 
-def play(actions, **options):
+def play(actions, *, judge=judge, **options):
   async def run():
     environment = ToolEnvironment([ADD, HANG], judge, **options)
     task = Task(task_id="t", prompt="1+2?", hidden={"answer": "3"})
@@ -104,12 +109,43 @@ def test_compact_style_reads_numbers():
   assert score["success"] == 1.0
 
 
-def test_a_bug_in_the_judge_is_not_hidden():
+@pytest.mark.parametrize(
+  "judge", [judge, plain_judge, lambda *args: judge(*args)]
+)
+def test_a_judge_may_be_plain_or_a_coroutine(judge):
+  assert play(["3"], judge=judge)[2] == {"success": 1.0}
+  assert play(["4"], judge=judge)[2] == {"success": 0.0}
+
+
+def test_plain_judges_run_at_once():
+  """A slow reward must not hold up the others (trl#6238, Relax#180)."""
+  barrier = threading.Barrier(16)  # opens only while all sixteen run
+
+  def slow(task, actions):
+    barrier.wait(60)
+    return {"success": 1.0}
+
+  async def run_one():
+    environment = ToolEnvironment([ADD], slow)
+    await environment.reset(Task(task_id="t", prompt=""), seed=0)
+    return await environment.score()
+
+  async def run_all():
+    return await asyncio.gather(*(run_one() for _ in range(16)))
+
+  assert asyncio.run(run_all()) == [{"success": 1.0}] * 16
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_bug_in_the_judge_is_not_hidden(plain):
+  def broken_plain(task, actions):
+    raise KeyError("gold")
+
   async def broken(task, actions):
     raise KeyError("gold")
 
   async def run():
-    environment = ToolEnvironment([ADD], broken)
+    environment = ToolEnvironment([ADD], broken_plain if plain else broken)
     await environment.reset(Task(task_id="t", prompt=""), seed=0)
     await environment.score()
 
