@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 import heapq
+from typing import Any
 
 
 class TaskLedger:
@@ -75,8 +76,11 @@ class TaskLedger:
     self._check_taken(ordinal, "close")
     del self._attempts[ordinal]
 
-  def snapshot(self) -> dict[str, int | list[int]]:
-    """Returns the arguments of a ledger that goes on from here."""
+  def snapshot(self) -> dict[str, Any]:
+    """Returns the arguments of a ledger that goes on from here.
+
+    They are ints and a list of ints, so that they can be written as JSON.
+    """
     return {
       "next_ordinal": self._next,
       "open_ordinals": sorted(self._attempts),

@@ -201,7 +201,7 @@ def test_the_first_bug_ends_the_others_and_is_the_one_that_is_raised():
         try:
           await fakes.forever()
         finally:
-          raise KeyError("a later one")  # noqa: B012
+          raise KeyError("a later one")
       return await super().generate(
         token_ids, sampling=sampling, session=session
       )
