@@ -42,6 +42,7 @@ from arl_jax.ops.grouping import (
 )
 from arl_jax.ops.importance import (
   effective_sample_size,
+  interpolated_logprobs,
   sequence_importance_weights,
   sequence_keep_mask,
   token_importance_weights,
@@ -147,6 +148,7 @@ __all__ = [
   "igpo_advantages",
   "implicit_process_rewards",
   "informative_groups",
+  "interpolated_logprobs",
   "kl_k1",
   "kl_k2",
   "kl_k3",

@@ -192,6 +192,9 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   filters.ratio_metric = "geometric_ratio"
   filters.ratio_lower = config_dict.placeholder(float)
   filters.ratio_upper = 1.01
+  # age turns away rows with an action token that is older than this many
+  # versions of the weights.
+  filters.max_age = config_dict.placeholder(int)
   # Score the rows for filters of one's own.
   filters.needs_logprobs = False
 
@@ -231,6 +234,9 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   loss.importance_level = "token"
   loss.importance_upper = 2.0
   loss.importance_lower = config_dict.placeholder(float)
+  # The policy that decoupled clips around: recomputed by a forward pass, or
+  # interpolated between the engine's and the current one by a token's age.
+  loss.proximal = "recomputed"
   # Weight of the KL divergence to the reference, which is the policy after
   # the warm start; 0 is off.
   loss.kl_weight = 0.0

@@ -73,28 +73,32 @@ def collate_groups(
 
 
 def collate_facts(
-  groups: Sequence[Group], *, num_rows: int, num_turns: int
+  groups: Sequence[Group], *, version: int, num_rows: int, num_turns: int
 ) -> RowFacts:
   """Says of each row what a batch has no field for.
 
   Args:
     groups: as given to `collate_groups`, whose order of rows this follows.
+    version: of the weights before the step, which ages are counted from.
     num_rows: B.
     num_turns: K.
 
   Returns:
-    NumPy arrays, False for filler.
+    NumPy arrays, False and 0 for filler.
   """
   truncated = np.zeros(num_rows, bool)
   turn_is_void = np.zeros((num_rows, num_turns), bool)
-  owners = [e for group in groups for e in group.episodes for _ in e.rows]
-  for b, episode in enumerate(owners):
+  age = np.zeros(num_rows, np.int32)
+  owners = [(e, r) for group in groups for e in group.episodes for r in e.rows]
+  for b, (episode, row) in enumerate(owners):
+    if row.action_mask.any():
+      age[b] = version - row.policy_versions[row.action_mask].min()
     truncated[b] = episode.status.truncated
     last = len(episode.turns) - 1
     ended = episode.status == EpisodeStatus.TERMINATED
     for k, turn in enumerate(episode.turns):
       turn_is_void[b, k] = _is_void(turn, is_answer=ended and k == last)
-  return RowFacts(truncated=truncated, turn_is_void=turn_is_void)
+  return RowFacts(truncated=truncated, turn_is_void=turn_is_void, age=age)
 
 
 def _is_void(turn: Turn, *, is_answer: bool) -> bool:

@@ -27,6 +27,7 @@ from arl_jax.types import Array, TrajectoryBatch
 
 _NEEDS_ADVANTAGES = "nonzero_advantages"
 _NEEDS_LOGPROBS = "sequence_ratio"
+_NEEDS_MAX_AGE = "age"
 _DROPS = ("none", "negative", "all")
 _METRICS = ("geometric_ratio", "k3", "max_ratio")
 
@@ -47,6 +48,8 @@ class FilterConfig:
     ratio_lower: its lower bound, None for none.
     ratio_upper: its upper bound. A geometric mean and a k3 are far closer to
       1 and to 0 than the ratio of one token.
+    max_age: oldest that `age` lets an action token of a row be, in versions of
+      the weights. 0 keeps rows of the newest weights alone.
     needs_logprobs: score the rows for filters of one's own, as is done for
       `sequence_ratio`; costs a forward pass over the step.
   """
@@ -58,6 +61,7 @@ class FilterConfig:
   ratio_metric: str = "geometric_ratio"
   ratio_lower: float | None = None
   ratio_upper: float = 1.01
+  max_age: int | None = None
   needs_logprobs: bool = False
 
   def __post_init__(self) -> None:
@@ -89,6 +93,18 @@ class FilterConfig:
           f"filters {field} is {getattr(self, field)!r}; expected one of"
           f" {allowed}"
         )
+    names = (*early, *self.after_advantages)
+    if _NEEDS_MAX_AGE in names and self.max_age is None:
+      raise ValueError(
+        "filters have 'age', which needs max_age, the versions that an action"
+        " token may be old; found None"
+      )
+    readers = [name for name in names if callable(name) or name == "age"]
+    if self.max_age is not None and not readers:
+      raise ValueError(
+        f"filters max_age is {self.max_age}, but no filter reads it; add 'age'"
+        " to before_advantages or after_advantages, or use None"
+      )
     if not 0 < self.keep_ratio <= 1:
       raise ValueError(
         f"filters keep_ratio is {self.keep_ratio}; expected 0 < ratio <= 1"
@@ -108,10 +124,13 @@ class RowFacts(NamedTuple):
     truncated: bool `[B]` a limit, not the task, ended the episode.
     turn_is_void: bool `[B, K]` the turn has neither a complete tool call nor a
       final answer.
+    age: int32 `[B]` versions between the weights that sampled the row's oldest
+      action token and those before the step's updates; 0 without actions.
   """
 
   truncated: jax.typing.ArrayLike
   turn_is_void: jax.typing.ArrayLike
+  age: jax.typing.ArrayLike
 
 
 class FilterTerms(NamedTuple):
@@ -257,6 +276,11 @@ def _sequence_ratio(terms: FilterTerms, config: FilterConfig) -> Array:
   )
 
 
+def _age(terms: FilterTerms, config: FilterConfig) -> Array:
+  assert config.max_age is not None
+  return jnp.asarray(terms.facts.age) <= config.max_age
+
+
 FILTERS: Mapping[str, Filter] = {
   # Rows that have a policy gradient.
   "nonzero_advantages": _nonzero_advantages,
@@ -270,4 +294,6 @@ FILTERS: Mapping[str, Filter] = {
   "void_turns": _void_turns,
   # Rows that the learner's policy could have sampled.
   "sequence_ratio": _sequence_ratio,
+  # Rows that no weights sampled which are too old.
+  "age": _age,
 }

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from arl_jax.learner import surrogates
 from arl_jax.learner.state import ModelFns
 from arl_jax.learner.surrogates import SURROGATES, LossConfig, Terms
-from arl_jax.ops import divergences, logprobs
+from arl_jax.ops import divergences, importance, logprobs
 from arl_jax.types import Array, PyTree, TrajectoryBatch
 
 
@@ -48,6 +48,9 @@ class MicroBatch(NamedTuple):
       the output head runs only for these. None runs it for all.
     packing: how the rows share longer ones, None if each is alone. It has its
       own `scored`.
+    ages: float32 `[b, T]` versions between the weights that sampled a token
+      and those before the first update on this batch; None unless
+      `LossConfig.needs_ages`.
   """
 
   batch: TrajectoryBatch
@@ -55,6 +58,7 @@ class MicroBatch(NamedTuple):
   old_logprobs: jax.typing.ArrayLike | None = None
   scored: jax.typing.ArrayLike | None = None
   packing: Packing | None = None
+  ages: jax.typing.ArrayLike | None = None
 
 
 def objective(
@@ -237,7 +241,15 @@ def _terms(
   constant = jax.lax.stop_gradient(current)
   behavior = batch.behavior_logprobs
   behavior = jnp.where(jnp.isfinite(behavior), behavior, constant)
-  if micro.old_logprobs is not None:
+  mask = loss_mask(batch)
+  if loss.needs_ages:
+    if micro.ages is None:
+      raise ValueError(
+        "loss proximal is 'interpolated', but a micro-batch has no ages; pass"
+        " MicroBatch(..., ages=version - policy_versions)"
+      )
+    old = importance.interpolated_logprobs(constant, behavior, micro.ages, mask)
+  elif micro.old_logprobs is not None:
     old = jnp.asarray(micro.old_logprobs, jnp.float32)
   else:
     old = behavior if loss.importance == "none" else constant
@@ -247,7 +259,7 @@ def _terms(
     old_logprobs=old,
     behavior_logprobs=behavior,
     advantages=advantages,
-    mask=loss_mask(batch),
+    mask=mask,
     turn_ids=batch.turn_ids,
     num_turns=batch.turn_mask.shape[1],
   )

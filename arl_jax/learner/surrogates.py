@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from arl_jax.ops import (
 from arl_jax.types import Array
 
 _IMPORTANCE = ("none", "truncate", "mask", "clamp")
+_PROXIMAL = ("recomputed", "interpolated")
 _KL_ESTIMATORS = ("k2", "k3", "k3_unbiased")
 
 
@@ -40,8 +41,10 @@ class LossConfig:
       `mask` or `clamp` of the old policy's ratio to the behaviour policy; or
       `(terms, config) -> weights`, which broadcast to `[B, T]`.
     importance_level: a key of `IMPORTANCE_LEVELS`, what that ratio is of.
-    importance_upper: bound on that ratio.
+    importance_upper: bound on that ratio; `decoupled` reads it, too.
     importance_lower: the other bound, of `mask` and `clamp`.
+    proximal: the policy that `decoupled` clips around: `recomputed` by a
+      forward pass before the updates, or `interpolated` by the tokens' ages.
     kl_weight: of the divergence from the reference policy.
     kl_estimator: `k2`, `k3` or `k3_unbiased`.
     entropy_weight: of the entropy bonus.
@@ -60,6 +63,7 @@ class LossConfig:
   importance_level: str = "token"
   importance_upper: float = 2.0
   importance_lower: float | None = None
+  proximal: Literal["recomputed", "interpolated"] = "recomputed"
   kl_weight: float = 0.0
   kl_estimator: str = "k2"
   entropy_weight: float = 0.0
@@ -76,6 +80,7 @@ class LossConfig:
     _check_name(
       "importance_level", self.importance_level, list(IMPORTANCE_LEVELS)
     )
+    _check_name("proximal", self.proximal, _PROXIMAL)
     _check_name("kl_estimator", self.kl_estimator, _KL_ESTIMATORS)
     if self.aggregation == "fixed_length" and self.length is None:
       raise ValueError(
@@ -88,6 +93,12 @@ class LossConfig:
       raise ValueError(
         "loss surrogate 'decoupled' already corrects for the behaviour policy;"
         f" set importance to 'none', found {self.importance!r}"
+      )
+    has_proximal = callable(self.surrogate) or self.surrogate == "decoupled"
+    if self.needs_ages and not has_proximal:
+      raise ValueError(
+        f"loss proximal is 'interpolated', which surrogate {self.surrogate!r}"
+        " does not read; use surrogate 'decoupled', or proximal 'recomputed'"
       )
     if self.tau < 0:
       raise ValueError(f"loss tau is {self.tau}; expected 0 or more")
@@ -107,6 +118,11 @@ class LossConfig:
     """True if the loss imitates the actions, whatever their rewards."""
     return self.surrogate == "cross_entropy"
 
+  @property
+  def needs_ages(self) -> bool:
+    """True if a micro-batch has to say how old its tokens are."""
+    return self.proximal == "interpolated"
+
 
 class Terms(NamedTuple):
   """What a surrogate is computed from; all but `turn_ids` float32 `[B, T]`.
@@ -114,10 +130,10 @@ class Terms(NamedTuple):
   Attributes:
     logprobs: of the policy being trained; carries the gradient.
     entropies: of the distributions that tokens were drawn from.
-    old_logprobs: denominator of the surrogate's ratio. If a micro-batch brings
-      none: the behaviour's, or under an importance correction the current
-      ones without gradient, since the correction already divides by the
-      behaviour's.
+    old_logprobs: denominator of the surrogate's ratio, interpolated if
+      `LossConfig.proximal` says so. If a micro-batch brings none: the
+      behaviour's, or under an importance correction the current ones without
+      gradient, since the correction already divides by the behaviour's.
     behavior_logprobs: as sampled; where unknown (not finite), the current ones
       without gradient, so that every ratio there is 1.
     advantages: 0 for supervised learning.

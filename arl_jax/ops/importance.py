@@ -221,6 +221,51 @@ def sequence_keep_mask(
   return (score >= low) & (score <= upper) & jnp.any(mask, axis=1)
 
 
+def interpolated_logprobs(
+  logprobs: ArrayLike,
+  behavior_logprobs: ArrayLike,
+  ages: ArrayLike,
+  mask: ArrayLike,
+) -> Array:
+  """Guesses a proximal policy, between the one that sampled and the current.
+
+  log π_proximal = α log π_behavior + (1 - α) log π, α = 1 / max(age, 1)
+
+  Up to age 1 it is the behaviour policy itself. The ratio to it is then
+  π / π_proximal = (π / π_behavior)^α, closer to 1 the older a token is.
+
+  Reference: https://arxiv.org/abs/2512.06547 (A-3PO)
+
+  Args:
+    logprobs: `[B, T]` log-probability of each token under the current policy.
+    behavior_logprobs: `[B, T]` log-probability when it was sampled; NaN is a
+      missing one, the current one stands in for it.
+    ages: `[B, T]` versions between the weights that sampled a token and those
+      before the updates on it.
+    mask: bool `[B, T]` 1 where a token counts.
+
+  Returns:
+    `[B, T]` float32 without gradient; 0 where masked.
+
+  Raises:
+    ValueError: on shapes that differ.
+
+  Example:
+    >>> import arl_jax as arl
+    >>> import jax.numpy as jnp
+    >>> new, old = jnp.full((1, 3), -1.0), jnp.full((1, 3), -2.0)
+    >>> ages, mask = jnp.array([[0, 1, 4]]), jnp.ones((1, 3), bool)
+    >>> print(arl.interpolated_logprobs(new, old, ages, mask))
+    [[-2.   -2.   -1.25]]
+  """
+  log_ratio, mask, missing = _log_ratio(logprobs, behavior_logprobs, mask)
+  ages = checks.floats("ages", ages, "[B, T]", mask.shape)
+  pull = 1.0 / jnp.maximum(jnp.where(mask, ages, 0.0), 1.0)
+  known = jnp.where(missing, logprobs, behavior_logprobs)
+  start = jnp.where(mask, known, 0.0).astype(jnp.float32)
+  return jax.lax.stop_gradient(start + (1.0 - pull) * log_ratio)
+
+
 def effective_sample_size(weights: ArrayLike, mask: ArrayLike) -> Array:
   """Share of the samples that the weights leave effective.
 

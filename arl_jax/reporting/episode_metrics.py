@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from arl_jax.episode import Episode, Group
+
+# Ages of tokens that are counted one by one; the last takes the older ones.
+_MAX_AGE = 4
 
 
 def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -56,7 +60,9 @@ def group_metrics(groups: Sequence[Group], *, version: int) -> dict[str, float]:
 
   Returns:
     The metrics of all episodes, with the share of groups whose returns are
-    all equal, of those all solved or all not, and the staleness in versions.
+    all equal, of those all solved or all not, and the staleness in versions:
+    how old the action tokens of finished episodes are, and the share of each
+    age.
   """
   episodes = [episode for group in groups for episode in group.episodes]
   metrics = episode_metrics(episodes)
@@ -69,9 +75,10 @@ def group_metrics(groups: Sequence[Group], *, version: int) -> dict[str, float]:
     [
       version - row.policy_versions[row.action_mask]
       for episode in episodes
+      if not _failed(episode)
       for row in episode.rows
     ]
-    or [np.zeros(1, np.int32)]
+    or [np.zeros(0, np.int32)]
   )
   return metrics | {
     "frac_reward_zero_std": float(np.mean(flat)),
@@ -79,7 +86,18 @@ def group_metrics(groups: Sequence[Group], *, version: int) -> dict[str, float]:
     "groups/solved_none": float(np.mean(np.equal(solved, 0.0))),
     "staleness/mean": float(ages.mean()) if ages.size else 0.0,
     "staleness/max": float(ages.max()) if ages.size else 0.0,
+    **_age_shares(ages),
   }
+
+
+def _age_shares(ages: npt.NDArray[np.int32]) -> dict[str, float]:
+  """Share of tokens of each age, by a fixed set of names."""
+  capped = np.clip(ages, 0, _MAX_AGE)
+  counts = np.bincount(capped, minlength=_MAX_AGE + 1)
+  names = [f"staleness/age_{age}" for age in range(_MAX_AGE)]
+  names.append(f"staleness/age_{_MAX_AGE}_or_more")
+  shares = counts / max(ages.size, 1)
+  return {name: float(x) for name, x in zip(names, shares, strict=True)}
 
 
 def _failed(episode: Episode) -> bool:

@@ -93,7 +93,7 @@ RANGES: dict[str, dict[Range, str]] = {
   },
   "filters": {
     _PART: "keep_ratio",
-    _FROM_ZERO: "ratio_lower ratio_upper",
+    _FROM_ZERO: "ratio_lower ratio_upper max_age",
   },
   "advantage": {
     _COUNT: "history_levels",

@@ -241,12 +241,22 @@ def _check_bounds(settings: Any) -> Iterator[str]:
 
 def _check_references(settings: Any) -> Iterator[str]:
   """What a loss compares with has to be there."""
-  learner = settings.learner
-  if settings.loss.surrogate == "decoupled" and not learner.recompute_logprobs:
+  loss, learner = settings.loss, settings.learner
+  if loss.needs_ages and learner.recompute_logprobs:
+    yield (
+      "config.loss.proximal is interpolated, which needs no forward pass, but "
+      "config.learner.recompute_logprobs is True; set it to False, or "
+      "config.loss.proximal to recomputed."
+    )
+  if (
+    loss.surrogate == "decoupled"
+    and not loss.needs_ages
+    and not learner.recompute_logprobs
+  ):
     yield (
       "config.loss.surrogate is decoupled, whose proximal policy is the one "
-      "before a step's updates; set config.learner.recompute_logprobs to True, "
-      "or use clipped."
+      "before a step's updates; set config.learner.recompute_logprobs to True "
+      "or config.loss.proximal to interpolated, or use clipped."
     )
   if learner.reference_reset_every > 0 and settings.loss.kl_weight == 0:
     yield (

@@ -59,11 +59,16 @@ def learn(
   if learner.recompute_logprobs or settings.filters.reads_logprobs:
     logprobs = _score(parts, fns, state, batch)
   batch, advantages, live = _credit(
-    settings, batch, batching.collate_facts(groups, **shape), logprobs
+    settings,
+    batch,
+    batching.collate_facts(groups, version=version, **shape),
+    logprobs,
   )
   per_token = {"advantages": advantages}
   if learner.recompute_logprobs and logprobs is not None:
     per_token["old_logprobs"] = logprobs
+  if settings.loss.needs_ages:
+    per_token["ages"] = np.float32(version - batch.policy_versions)
   minibatches = batching.split_minibatches(
     live,
     num_minibatches=learner.minibatches_per_step,
@@ -172,8 +177,8 @@ def _merge(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
   merged: dict[str, float] = {}
   for name in updates[0] if updates else ():
     values = [metrics[name] for metrics in updates]
-    if name.startswith("logprob_gap/"):
-      # Before the first update both sides hold the same weights.
+    if name.startswith("logprob_gap/") or name in ("engine_kl", "ess"):
+      # Of the engine and the learner before the step, not of what it learned.
       merged[name] = values[0]
     elif name.endswith("/max"):
       merged[name] = max(values)

@@ -115,12 +115,30 @@ def test_facts_of_rows():
       ),
     ),
   ]
-  facts = batching.collate_facts(groups, num_rows=5, num_turns=3)
+  facts = batching.collate_facts(groups, version=7, num_rows=5, num_turns=3)
   np.testing.assert_array_equal(facts.truncated, [0, 1, 1, 0, 0])
   np.testing.assert_array_equal(
     facts.turn_is_void,
     [[0, 0, 0], [1, 0, 0], [1, 0, 0], [1, 0, 1], [0, 0, 0]],
   )
+  # All were sampled by version 4; the last row is filler.
+  np.testing.assert_array_equal(facts.age, [3, 3, 3, 3, 0])
+
+
+def test_a_row_is_as_old_as_its_oldest_action():
+  whole = make_episode(8, [0.0])
+  (row,) = whole.rows
+  versions = row.policy_versions.copy()
+  versions[row.action_mask] = [6, 5, 7]
+  silent = dataclasses.replace(
+    row,
+    action_mask=np.zeros_like(row.action_mask),
+    policy_versions=np.full_like(versions, -1),
+  )
+  mixed = dataclasses.replace(row, policy_versions=versions)
+  group = make_group(0, dataclasses.replace(whole, rows=(mixed, silent, row)))
+  facts = batching.collate_facts([group], version=7, num_rows=4, num_turns=3)
+  np.testing.assert_array_equal(facts.age, [2, 0, 3, 0])
 
 
 def test_an_episode_without_a_row_takes_no_place():

@@ -50,6 +50,7 @@ LOSSES = [
   ),
   {"importance": "mask", "importance_level": "sequence"},
   {"importance": ratio_of_first_token},
+  {"surrogate": "decoupled", "proximal": "interpolated"},
 ]
 
 
@@ -58,7 +59,8 @@ def test_every_loss_trains_and_compiles_once(
   make_learner, make_batch, counted_model, fields
 ):
   model, traces = counted_model
-  state, fns = make_learner(LossConfig(**fields), optax.adam(1e-2), model=model)
+  loss = LossConfig(**fields)
+  state, fns = make_learner(loss, optax.adam(1e-2), model=model)
   before = jax.device_get(state.params)
   for seed in range(2):
     batch = make_batch(seed=seed)
@@ -66,7 +68,12 @@ def test_every_loss_trains_and_compiles_once(
     advantages, noise = rng.normal(size=(2, *batch.tokens.shape))
     old = batch.behavior_logprobs + np.float32(0.1) * noise
     micro = MicroBatch(
-      batch, advantages.astype(np.float32), old.astype(np.float32)
+      batch,
+      advantages.astype(np.float32),
+      old.astype(np.float32),
+      ages=np.float32(seed - batch.policy_versions)
+      if loss.needs_ages
+      else None,
     )
     state, metrics = update(state, [micro], fns=fns)
     assert all(np.isfinite(value) for value in metrics.values())

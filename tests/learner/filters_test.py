@@ -20,14 +20,15 @@ from arl_jax.learner.update import update
 OUTCOMES = [1, 0, 0, 1, 3, 3, 3, 3]
 
 
-def facts_of(batch, *, truncated=(), void=()):
-  """Facts of rows: which were truncated, which (row, turn) are void."""
+def facts_of(batch, *, truncated=(), void=(), ages=(0,)):
+  """Facts of rows: which were truncated, which (row, turn) are void, ages."""
   is_truncated = np.zeros(len(batch.tokens), bool)
   is_truncated[list(truncated)] = True
   is_void = np.zeros(batch.turn_mask.shape, bool)
   for row, turn in void:
     is_void[row, turn] = True
-  return RowFacts(truncated=is_truncated, turn_is_void=is_void)
+  age = np.broadcast_to(np.array(ages, np.int32), is_truncated.shape)
+  return RowFacts(truncated=is_truncated, turn_is_void=is_void, age=age)
 
 
 def before(batch, name, *, facts=None, logprobs=None, **fields):
@@ -133,6 +134,44 @@ def test_sequence_ratio(make_outcomes):
   assert rows == [0, 1, 1, 1, 1, 1, 1, 1]
 
 
+def test_age(make_outcomes):
+  batch = make_outcomes(OUTCOMES)
+  facts = facts_of(batch, ages=[0, 1, 2, 3, 0, 0, 2, 9])
+  assert before(batch, "age", facts=facts, max_age=2) == [
+    1,
+    1,
+    1,
+    0,
+    1,
+    1,
+    1,
+    0,
+  ]
+  assert before(batch, "age", facts=facts, max_age=0) == [
+    1,
+    0,
+    0,
+    0,
+    1,
+    1,
+    0,
+    0,
+  ]
+  kept = after(batch, "age", [1] * 8, facts=facts, max_age=1)
+  assert kept == [1, 1, 0, 0, 1, 1, 0, 0]
+
+
+def test_a_row_too_old_to_compare_moves_no_baseline(make_outcomes):
+  batch = make_outcomes([9, 1, 0, 2], group_ids=np.zeros(4, np.int32))
+  facts = facts_of(batch, ages=[5, 0, 1, 1])
+  config = FilterConfig(before_advantages=("age",), max_age=1)
+  rows = accepted_rows(batch, facts, config=config)
+  batch = batch.replace(row_mask=np.asarray(rows))
+  credit = AdvantageConfig(scale="none")
+  advantages = np.asarray(compute_advantages(batch, config=credit))
+  np.testing.assert_allclose(advantages[:, 2], [0, 0, -1, 1])
+
+
 def test_each_filter_sees_what_the_ones_before_it_kept(make_outcomes):
   # Without its void row, group 0 is not informative any more.
   batch = make_outcomes([1, 0, 1, 1, 3, 2, 3, 3])
@@ -197,7 +236,7 @@ def test_every_filter_compiles_once_per_shape(make_batch, name):
     traces.append(terms.batch.tokens.shape)
     return FILTERS[name](terms, config)
 
-  config = FilterConfig(after_advantages=(counted,))
+  config = FilterConfig(after_advantages=(counted,), max_age=1)
   shapes = [(8, 16), (4, 20)]
   for shape in shapes:
     for seed in (0, 1):
@@ -238,6 +277,8 @@ def test_only_ratios_need_logprobs():
     ({"truncation_drop": "some"}, "truncation_drop is 'some'"),
     ({"ratio_metric": "k1"}, "ratio_metric is 'k1'"),
     ({"keep_ratio": 0.0}, "keep_ratio is 0.0"),
+    ({"before_advantages": ("age",)}, "'age', which needs max_age"),
+    ({"max_age": 2}, "max_age is 2, but no filter reads it; add 'age'"),
   ],
 )
 def test_mistakes_are_named(fields, message):

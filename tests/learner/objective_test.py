@@ -196,7 +196,8 @@ def test_first_ratio_is_one_and_metrics_are_of_live_tokens(
   _, metrics = update(state, [(same, normal(batch))], fns=fns)
   assert metrics["ratio/mean"] == pytest.approx(1.0, abs=1e-6)
   assert metrics["ratio/max"] == pytest.approx(1.0, abs=1e-6)
-  assert metrics["approx_kl"] == pytest.approx(0.0, abs=1e-6)
+  assert metrics["engine_kl"] == pytest.approx(0.0, abs=1e-6)
+  assert metrics["ess"] == pytest.approx(1.0, abs=1e-6)
   assert metrics["logprob_gap/max"] < 1e-6
   assert metrics["tokens"] == batch.action_mask.sum()
 
@@ -225,7 +226,10 @@ def test_first_ratio_is_one_and_metrics_are_of_live_tokens(
     "logprob_gap/max": log2,
     "logprob_gap/missing": 0.0,
     # KL(behaviour || current), r = current / behaviour: r - 1 - log r.
-    "approx_kl": ((2 - 1 - log2) + (0.5 - 1 + log2)) / 2,
+    "engine_kl": ((2 - 1 - log2) + (0.5 - 1 + log2)) / 2,
+    "ess": (2 + 0.5) ** 2 / (2 * (4 + 0.25)),
+    "importance/masked_fraction": 0.0,
+    "importance/truncated_fraction": 0.0,
     "advantage/zero_fraction": 0.0,
     # Both tokens are clipped, so neither has a gradient.
     "grad_norm": 0.0,
@@ -328,6 +332,8 @@ def test_missing_behavior_logprob_counts_as_ratio_one(make_learner, make_batch):
     ({"importance": "tis"}, "importance is 'tis'.*truncate"),
     ({"importance_level": "row"}, "importance_level is 'row'.*sequence_mean"),
     ({"tau": -1.0}, "tau is -1.0"),
+    ({"proximal": "guessed"}, "proximal is 'guessed'.*interpolated"),
+    ({"proximal": "interpolated"}, "surrogate 'clipped' does not read"),
     ({"kl_estimator": "k4"}, "kl_estimator is 'k4'.*k3_unbiased"),
     ({"aggregation": "fixed_length"}, "needs length"),
     ({"importance": "clamp"}, "needs importance_lower"),

@@ -38,6 +38,7 @@ LOSSES = [
     {"importance": "clamp", "importance_level": name, "importance_lower": 0.5}
     for name in sorted(IMPORTANCE_LEVELS)
   ),
+  {"surrogate": "decoupled", "proximal": "interpolated"},
   {"kl_weight": 0.1, "entropy_weight": 0.01, "logprob_chunk": None},
 ]
 
@@ -53,13 +54,19 @@ def gradients(batch, *, fields, **how):
     functools.partial(transformer.unembedding, config=MODEL, transposed=True),
     transposed=True,
   )
+  loss = LossConfig(**{"logprob_chunk": 4, **fields})
   fns = make_update_fns(
     model,
-    LossConfig(**{"logprob_chunk": 4, **fields}),
+    loss,
     optimizer,
     shardings=state_shardings(params, optimizer, shardings=places),
   )
-  advantages = np.random.default_rng(1).normal(size=batch.tokens.shape)
+  rng = np.random.default_rng(1)
+  advantages = rng.normal(size=batch.tokens.shape)
+  per_token = {"advantages": advantages.astype(np.float32)}
+  if loss.needs_ages:
+    ages = rng.integers(0, 5, batch.tokens.shape)
+    per_token["ages"] = ages.astype(np.float32)
   micros = [
     MicroBatch(
       piece.batch,
@@ -72,7 +79,7 @@ def gradients(batch, *, fields, **how):
     for piece in pieces.micro_batches(
       batch,
       np.arange(len(batch.tokens)),
-      per_token={"advantages": advantages.astype(np.float32)},
+      per_token=per_token,
       **how,
     )
   ]

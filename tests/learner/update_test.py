@@ -52,16 +52,22 @@ def on_rows(batch, function):
     LossConfig(),
     LossConfig(aggregation="sequence_mean", surrogate="gspo"),
     LossConfig(aggregation="fixed_length", length=12, entropy_weight=0.1),
+    LossConfig(importance="mask", importance_lower=0.5),
+    LossConfig(surrogate="decoupled", proximal="interpolated"),
   ],
 )
 def test_micro_batches_add_up_to_the_whole(make_learner, make_batch, loss):
   batch = make_batch()
   advantages = normal(batch)
+  ages = np.float32(np.indices(batch.tokens.shape).sum(axis=0) % 4)
   initial, fns = make_learner(loss, SGD)
   results = []
   for size in (8, 4, 2):
     parts = [slice(start, start + size) for start in range(0, 8, size)]
-    micros = [(take(batch, rows), advantages[rows]) for rows in parts]
+    micros = [
+      MicroBatch(take(batch, rows), advantages[rows], ages=ages[rows])
+      for rows in parts
+    ]
     state, metrics = update(copied(initial), micros, fns=fns)
     results.append((state.params, metrics))
   for params, metrics in results[1:]:

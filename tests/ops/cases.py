@@ -229,6 +229,11 @@ CASES = [
     finish_weight=0.2,
   ),
   _case("effective_sample_size", "weights:BT mask:BT", "scalar"),
+  _case(
+    "interpolated_logprobs",
+    "logprobs:BT behavior_logprobs:BT ages:BT mask:BT",
+    "BT",
+  ),
   _case("policy_gradient_loss", "logprobs:BT advantages:B mask:BT", "BT"),
   _case("clipped_surrogate_loss", _LOSS, "BT", dual_clip=3.0),
   _case(
@@ -373,6 +378,8 @@ def arrays(case: Case, seed: int = 0) -> dict[str, np.ndarray]:
       made[name] = rng.integers(1, 8, shape).astype(np.float32)
     elif "logprobs" in name:
       made[name] = -rng.exponential(0.5, shape).astype(np.float32)
+    elif name == "ages":
+      made[name] = rng.integers(0, 5, shape).astype(np.float32)
     elif name in ("weights", "main_steps", "sub_steps"):
       made[name] = rng.exponential(1.0, shape).astype(np.float32)
     else:

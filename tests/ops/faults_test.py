@@ -187,6 +187,33 @@ def test_turn_rewards_speak_where_sums_are_equal():  # SkyRL#2104
   assert (np.asarray(actual) != 0).all()
 
 
+def test_turns_are_normalised_before_they_are_discounted():  # IGPO#5
+  # Rewards 0.4, 1 and -0.2, 0 of mean 0.3 and sample deviation 0.52915.
+  beliefs = np.log([[0.2, 0.6, 1.0], [0.5, 0.3, 1.0]])
+  actual = arl.igpo_advantages(
+    beliefs,
+    np.array([1.0, 0.0]),
+    np.zeros(2, int),
+    np.ones((2, 2), bool),
+    num_groups=1,
+    discount=0.5,
+  )
+  z = np.array([[0.188982, 1.322876], [-0.944911, -0.566947]])
+  golden.assert_close(actual[:, 1], z[:, 1], 1e-4)
+  golden.assert_close(actual[:, 0], z[:, 0] + 0.5 * z[:, 1], 1e-4)
+
+
+def test_episodes_are_discounted_before_they_are_normalised():  # IGPO#5
+  rewards = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+  returns = arl.episode_returns(rewards, np.ones((3, 2), bool), discount=0.5)
+  golden.assert_close(returns, [0.5, 1.0, 0.0])
+  actual = arl.group_relative_advantages(
+    returns, np.zeros(3, int), num_groups=1
+  )
+  # The first two would be equal if outcomes were normalised before.
+  golden.assert_close(actual, [0.0, 1.0, -1.0], 1e-4)
+
+
 # Reduction.
 
 

@@ -80,6 +80,31 @@ def test_bounds_are_on_the_ratio_itself_golden():
   assert bool(banded[0, 0] > 0) == outputs["ratio_band_keeps"]
 
 
+def test_interpolation_by_age():
+  # 1 / age of the way from the current policy back to the one that sampled.
+  new = jnp.array([[-1.0, -1.0, -1.0, -1.0, -0.5]])
+  old = jnp.array([[-2.0, -2.0, -2.0, -2.0, jnp.nan]])
+  ages, mask = jnp.array([[0, 1, 2, 4, 3]]), jnp.ones((1, 5), bool)
+  actual = arl.interpolated_logprobs(new, old, ages, mask)
+  golden.assert_close(actual, [[-2.0, -2.0, -1.5, -1.25, -0.5]])
+  for position in (0, 1):
+    grad = jax.grad(
+      lambda *pair: arl.interpolated_logprobs(*pair, ages, mask).sum(),
+      argnums=position,
+    )(new, old)
+    np.testing.assert_array_equal(grad, np.zeros((1, 5)))
+
+
+def test_interpolation_lies_between_and_tames_the_ratio():
+  rng = np.random.default_rng(0)
+  new, old = -rng.exponential(size=(2, 4, 6)).astype(np.float32)
+  ages, mask = rng.integers(0, 9, (4, 6)), np.ones((4, 6), bool)
+  actual = arl.interpolated_logprobs(new, old, ages, mask)
+  assert (actual >= np.minimum(new, old) - 1e-6).all()
+  assert (actual <= np.maximum(new, old) + 1e-6).all()
+  golden.assert_close(new - actual, (new - old) / np.maximum(ages, 1), 1e-4)
+
+
 def test_the_same_policy_leaves_samples_as_they_are():
   logprobs, mask = jnp.full((2, 3), -1.3), jnp.ones((2, 3), bool)
   for mode in ("truncate", "mask", "clamp", "none"):

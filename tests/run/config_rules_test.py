@@ -45,6 +45,28 @@ def test_shipped_variants_are_possible(variant):
     (["warmup.length_buckets=(0,96)"], "config.warmup.length_buckets"),
     (["loss.kl_weight=-0.1"], "config.loss.kl_weight is -0.1"),
     (["loss.surrogate=decoupled"], "config.learner.recompute_logprobs"),
+    (["loss.surrogate=decoupled"], "config.loss.proximal to interpolated"),
+    (
+      [
+        "loss.surrogate=decoupled",
+        "loss.proximal=interpolated",
+        "learner.recompute_logprobs=True",
+      ],
+      "config.loss.proximal is interpolated, which needs no forward pass",
+    ),
+    (["loss.proximal=interpolated"], "surrogate 'clipped' does not read"),
+    (["loss.proximal=guessed"], "config.loss.proximal is 'guessed'; expected"),
+    (
+      ["loss.surrogate=decoupled", "loss.importance=mask"],
+      "already corrects for the behaviour policy",
+    ),
+    (["loss.importance=clamp"], "needs importance_lower"),
+    (["filters.before_advantages=('age',)"], "'age', which needs max_age"),
+    (["filters.max_age=2"], "max_age is 2, but no filter reads it"),
+    (
+      ["filters.before_advantages=('age',)", "filters.max_age=-1"],
+      "config.filters.max_age is -1; expected 0 or more",
+    ),
     (["learner.reference_reset_every=5"], "there is no reference while"),
     (["policy.num_heads=3"], "config.policy.num_heads is 3; expected a mult"),
     (["policy.head_dim=31"], "config.policy.head_dim is 31; expected an even"),
@@ -101,6 +123,42 @@ def test_a_group_of_one_passes_where_nothing_is_compared():
       "--config.advantage.name=reinforce_plus_plus",
     )
   )
+
+
+@pytest.mark.parametrize(
+  "overrides",
+  [
+    ["loss.importance=none"],
+    ["loss.importance=truncate", "loss.importance_upper=2.0"],
+    ["loss.importance=truncate", "learner.recompute_logprobs=True"],
+    [
+      "loss.importance=mask",
+      "loss.importance_lower=0.5",
+      "loss.importance_upper=5.0",
+    ],
+    ["loss.importance=clamp", "loss.importance_lower=0.5"],
+    ["loss.importance=mask", "loss.importance_level=sequence"],
+    ["loss.importance=truncate", "loss.importance_level=sequence_mean"],
+    ["loss.surrogate=decoupled", "learner.recompute_logprobs=True"],
+    ["loss.surrogate=decoupled", "loss.proximal=interpolated"],
+    [
+      "filters.after_advantages=('nonzero_advantages', 'age')",
+      "filters.max_age=2",
+    ],
+    ["filters.before_advantages=('age',)", "filters.max_age=0"],
+    ["filters.after_advantages=('nonzero_advantages', 'sequence_ratio')"],
+  ],
+  ids=", ".join,
+)
+def test_every_correction_can_be_chosen(overrides):
+  stale = ["rollout.mode=async", "rollout.max_staleness=4"]
+  settings = _config(*[f"--config.{o}" for o in stale + overrides])
+  config_rules.check(settings)
+  for override in overrides:
+    key, _, text = override.partition("=")
+    section, _, name = key.partition(".")
+    found = getattr(getattr(settings, section), name)
+    assert str(found) == text
 
 
 def test_possible_neighbours_pass():

@@ -78,8 +78,9 @@ def make_learner(loss):
   return mesh, fns, init_state(PARAMS, optimizer, shardings=places)
 
 
-def step(*, loss=None, **sections):
-  """Takes one step of the given settings."""
+def step(*, loss=None, version=0, **sections):
+  """Takes one step of the given settings; version 0 sampled all tokens."""
+  loss = loss or LossConfig(surrogate="policy_gradient")
   fields: dict[str, Any] = dict(
     seed=0,
     rollout=RolloutSettings(
@@ -94,14 +95,13 @@ def step(*, loss=None, **sections):
     filters=FilterConfig(),
     shaping=ShapingConfig(),
     advantage=AdvantageConfig(scale="none"),
+    loss=loss,
   )
   settings = types.SimpleNamespace(**(fields | sections))
-  mesh, fns, state = make_learner(
-    loss or LossConfig(surrogate="policy_gradient")
-  )
+  mesh, fns, state = make_learner(loss)
   parts: Any = types.SimpleNamespace(settings=settings, mesh=mesh)
   state, metrics = learner_step.learn(
-    parts, fns, jax.tree.map(jnp.copy, state), None, make_groups(), 0
+    parts, fns, jax.tree.map(jnp.copy, state), None, make_groups(), version
   )
   return np.asarray(state.params["table"]), metrics
 
@@ -152,6 +152,42 @@ def test_recomputed_logprobs_are_the_old_policy():
   assert metrics["logprob_gap/max"] == pytest.approx(np.log(5) - 1.5, abs=1e-5)
   _, metrics = step(loss=LossConfig(), learner=learner, filters=NO_FILTERS)
   assert metrics["ratio/max"] == pytest.approx(np.exp(1.5) / 5, rel=1e-5)
+
+
+@pytest.mark.parametrize("packed_lengths", [(), (8,)])
+def test_ages_reach_the_proximal_policy(packed_lengths):
+  # All tokens have the ratio r = exp(1.5) / 5 to the engine, and are 3 versions
+  # old: the ratio to the interpolated policy is its third root.
+  learner = LearnerSettings(
+    minibatches_per_step=1, micro_batch_rows=2, packed_lengths=packed_lengths
+  )
+  loss = LossConfig(surrogate="decoupled", proximal="interpolated")
+  _, metrics = step(loss=loss, learner=learner, filters=NO_FILTERS, version=3)
+  ratio = np.exp(1.5) / 5
+  assert metrics["ratio/mean"] == pytest.approx(ratio ** (1 / 3), rel=1e-5)
+  assert metrics["importance/truncated_fraction"] == 0.0
+
+
+def test_metrics_of_the_engine_are_from_before_the_first_update():
+  ratio = np.exp(1.5) / 5
+  _, metrics = step(filters=NO_FILTERS)
+  assert metrics["num_updates"] == 2
+  # Equal weights, until an update makes them differ.
+  assert metrics["ess"] == pytest.approx(1.0, abs=1e-6)
+  expected = ratio - 1 - np.log(ratio)
+  assert metrics["engine_kl"] == pytest.approx(expected, rel=1e-4)
+  assert metrics["ratio/mean"] != pytest.approx(ratio, rel=1e-4)
+
+
+def test_rows_too_old_are_turned_away():
+  early = FilterConfig(before_advantages=("age",), max_age=1)
+  late = FilterConfig(after_advantages=("age",), max_age=1)
+  for version, num_old in ((1, 0), (2, 6)):
+    _, metrics = step(filters=early, version=version)
+    assert metrics["rows/rejected"] == num_old
+    _, metrics = step(filters=late, version=version)
+    assert metrics["rows/trained"] == 6 - num_old
+    assert metrics["rows/rejected"] == 0
 
 
 def test_ratios_of_the_learner_filter_rows():
