@@ -1,21 +1,15 @@
 """Trains an agent: sample groups, learn from them, publish, repeat."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
-import functools
 import logging
 import pathlib
 from typing import Any
 
 from arl_jax import config as config_lib
-from arl_jax.actors import seeds
-from arl_jax.actors.produce import produce_groups
-from arl_jax.actors.queue import GroupQueue
-from arl_jax.actors.staleness import StalenessGate
 from arl_jax.actors.tasks import TaskSource
-from arl_jax.bridge.engine import Engine
-from arl_jax.evaluate import Evaluation, evaluate_policy
+from arl_jax.evaluate import Evaluation
 from arl_jax.learner.checkpoint import CheckpointStore, has_checkpoint
 from arl_jax.reporting.episode_metrics import group_metrics
 from arl_jax.reporting.metrics import MetricWriter
@@ -23,17 +17,18 @@ from arl_jax.reporting.phase_clock import PhaseClock
 from arl_jax.reporting.progress import ProgressBar
 from arl_jax.run import config_rules
 from arl_jax.run import workdir as workdir_lib
-from arl_jax.run.device_turns import take_turns
-from arl_jax.run.learner_step import learn
+from arl_jax.run.collector import Actors, Collector, measure_policy
+from arl_jax.run.guard import Guard
+from arl_jax.run.learners import Learner, PolicyLearner, SimulatedLearner
 from arl_jax.run.parts import RunParts, assemble
 from arl_jax.run.report import report_run
+from arl_jax.run.saves import Saves, Start
 from arl_jax.run.settings import read_settings
-from arl_jax.run.stop_signal import StopSignal
+from arl_jax.run.stop_signal import StopSignal, until_stopped
+from arl_jax.run.stored_batches import StoredBatches
 from arl_jax.run.warmup import run_warmup
 from arl_jax.types import LearnerState
 
-# All runs are measured on the same held-out tasks, whatever their seed.
-_HELDOUT_SEED = 0
 _LOGGER = logging.getLogger(__name__)
 _NO_SIGNAL = (
   "step %d: no episode has an advantage, so nothing was learned; if this goes"
@@ -55,7 +50,8 @@ def train(
     devices: those to use; all that JAX sees by default.
 
   Returns:
-    The metrics of the last evaluation; none if the run was stopped.
+    The metrics of the last evaluation; none if the run was stopped, or
+    trained from a store.
 
   Raises:
     ConfigError: if the configuration cannot work, or `workdir` is of another.
@@ -80,11 +76,16 @@ def train(
     if not resuming:
       workdir_lib.claim_workdir(config, workdir)
       parts.policy.tokenizer.save(tokenizer)
-    with (
-      CheckpointStore(checkpoints, keep=settings.checkpoint.keep) as store,
-      MetricWriter(folder, resume_step=store.latest_step()) as writer,
-    ):
-      evaluation = asyncio.run(_train(parts, source, store, writer, stop))
+    with Saves(folder, settings) as saves:
+      start = saves.restore(parts)
+      resumed_at = start.version if start is not None else None
+      with (
+        MetricWriter(folder, resume_step=resumed_at) as writer,
+        Guard(settings.failures.watchdog_seconds) as guard,
+      ):
+        evaluation = guard.run(
+          _train(parts, start, source, saves, writer, stop, guard)
+        )
   if evaluation is None:
     return {}
   number = settings.output.num_episodes_as_text
@@ -110,7 +111,7 @@ async def evaluate_checkpoint(
   with open_checkpoint(config, workdir, devices=devices) as opened:
     parts, state, extras = opened
     async with parts.engine(state.params, version=extras["version"]) as engine:
-      return await _evaluate(parts, engine)
+      return await measure_policy(parts, engine)
 
 
 @contextlib.contextmanager
@@ -142,134 +143,147 @@ def open_checkpoint(
     parts = assemble(
       settings, saved_tokenizer=folder / "tokenizer", devices=devices
     )
-    state, extras = store.restore(None, parts.abstract_state())
-    yield parts, state, extras
+    restored = store.restore(None, parts.abstract_state())
+    yield parts, restored.state, restored.extras
 
 
 async def _train(
   parts: RunParts,
+  start: Start | None,
   source: TaskSource,
-  store: CheckpointStore,
+  saves: Saves,
   writer: MetricWriter,
   stop: StopSignal,
+  guard: Guard,
 ) -> Evaluation | None:
   """Runs to the last step, or until a stop; then the result is None."""
-  settings, rollout = parts.settings, parts.settings.rollout
-  num_steps = settings.learner.num_steps
+  settings, num_steps = parts.settings, parts.settings.learner.num_steps
 
   # ------------------------------------------------ warm start, or resume
-  if store.latest_step() is None:
-    params = _warm_up(parts, writer, stop)
-    if stop.requested:
+  if start is None:
+    start = _begin(parts, writer, stop)
+    if start is None:
       print("stopped in the warm start; the same command begins it again")
       return None
-    state = parts.state(params)
-    version, next_ordinal = 0, 0
-    store.save(0, state, _extras(version, next_ordinal))
-  else:
-    state, extras = store.restore(None, parts.abstract_state())
-    version, next_ordinal = extras["version"], extras["next_ordinal"]
-  reference = _initial_reference(parts, state, store)
+    if settings.debug.learns:
+      saves.save(0, start.state, start.reference, start.cursor, ())
+  version = start.version
 
-  # -------------------------------------------------- actors and learner
-  fns = take_turns(parts.update_fns(), parts.device)
-  engine = parts.engine(state.params, version=version)
-  gate = StalenessGate(
-    batch_size=rollout.tasks_per_step,
-    max_concurrent=rollout.max_concurrent_groups or rollout.tasks_per_step,
-    max_staleness=rollout.max_staleness,
-  )
-  gate.resume(version)
-  queue = GroupQueue(
-    gate, max_groups=(rollout.max_staleness + 1) * rollout.tasks_per_step
-  )
-  actor = parts.actor(
-    engine, name="train", seed=settings.seed, temperature=rollout.temperature
-  )
-  produce = functools.partial(
-    produce_groups,
-    actor,
-    source,
-    gate,
-    queue,
-    group_size=rollout.group_size,
-    start=next_ordinal,
-  )
-  on_device = functools.partial(
-    asyncio.get_running_loop().run_in_executor, parts.device
-  )
+  # ------------------------------------------------- collector and learner
+  collector, learner = _collector(parts, start, source), _learner(parts, start)
+  del start  # its arrays are donated
 
-  async def measure() -> Evaluation:
-    evaluation = await _evaluate(parts, engine)
-    writer.write(version, evaluation.metrics, phase="eval")
+  async def measure() -> Evaluation | None:
+    evaluation = await until_stopped(stop, collector.measure())
+    if evaluation is not None:
+      writer.write(version, evaluation.metrics, phase="eval")
     return evaluation
 
   def save() -> None:
-    extras = _extras(version, next_ordinal)
-    store.save(version, state, extras, ref_params=reference)
+    if learner.state is not None:
+      saves.save(
+        version,
+        learner.state,
+        learner.reference,
+        collector.cursor(),
+        collector.waiting(),
+      )
 
   # ---------------------------------------------------------------- loop
   warned = False
   if version >= num_steps:
     print(f"all {num_steps} steps are done; measuring once more")
   bar = ProgressBar("train", total=num_steps, initial=version)
-  async with engine:
+  guard.watch({"learner": learner.status} | collector.components())
+  async with collector:
     if version == 0 or _is_due(version, settings.evaluation.every):
       await measure()
-    async with _background(produce()):
-      while version < num_steps and not stop.requested:
-        # Sample: the actors have been at it since the last version.
-        clock = PhaseClock()
-        groups = await queue.get_batch(rollout.tasks_per_step)
-        clock.lap("rollout")
+    collector.start()
+    while version < num_steps:
+      # Sample: the actors have been at it since the last version.
+      clock = PhaseClock()
+      groups = await until_stopped(stop, collector.next_batch())
+      if groups is None:
+        break
+      clock.lap("rollout")
 
-        # Learn.
-        state, metrics = await asyncio.to_thread(
-          learn, parts, fns, state, reference, groups, version
-        )
-        if not metrics["num_updates"] and not warned:
-          _LOGGER.warning(_NO_SIGNAL, version)
-          warned = True
-        metrics |= group_metrics(groups, version=version)
-        next_ordinal = max(group.ordinal for group in groups) + 1
-        version += 1
-        clock.lap("learn")
+      # Learn.
+      metrics, advantages = await learner.learn(groups, version)
+      collector.close(groups)
+      if metrics.get("num_updates") == 0 and not warned:
+        _LOGGER.warning(_NO_SIGNAL, version)
+        warned = True
+      metrics |= group_metrics(groups, version=version) | collector.metrics()
+      clock.lap("learn")
 
-        # Publish.
-        weights = await on_device(parts.publish, state.params)
-        engine.set_params(weights, version)
-        if _is_due(version, settings.learner.reference_reset_every):
-          reference = reference and parts.copy(state.params)
-        clock.lap("publish")
+      # Store the episodes, then publish the weights.
+      await asyncio.to_thread(saves.store, version, groups, advantages)
+      version += 1
+      collector.publish(await learner.publish(), version)
+      if _is_due(version, settings.learner.reference_reset_every):
+        learner.reset_reference()
+      clock.lap("publish")
 
-        # Save.
-        last = version == num_steps or stop.requested
-        if last or _is_due(version, settings.checkpoint.every):
-          save()
-        clock.lap("checkpoint")
-        metrics |= clock.metrics(metrics["tokens/sampled"])
-        writer.write(version - 1, metrics, phase="train")
-        bar.advance(metrics)
+      # Save.
+      if version == num_steps or saves.is_due(version):
+        save()
+      clock.lap("checkpoint")
+      metrics |= clock.metrics(metrics["tokens/sampled"])
+      writer.write(version - 1, metrics, phase="train")
+      bar.advance(metrics)
 
-        # Measure.
-        if not last and _is_due(version, settings.evaluation.every):
-          await measure()
-        # Only now may the next episodes start: in sync mode nothing else runs
-        # while the policy is measured.
-        gate.set_version(version)
+      # Measure.
+      if version < num_steps and _is_due(version, settings.evaluation.every):
+        await measure()
+      # Only now may the next episodes start: in sync mode nothing else runs
+      # while the policy is measured.
+      collector.set_version(version)
     bar.close()
-    if store.latest_step() != version:  # stopped while it was measured
-      save()
-    store.wait()
     if stop.requested:
+      save()
+      saves.wait()
       print(f"stopped at step {version}; the same command goes on")
       return None
-    return await measure()
+    saves.wait()
+    evaluation = await measure()
+  if evaluation is None:
+    print("not measured; python -m arl_jax.evaluate does that")
+  return evaluation
 
 
-def _extras(version: int, next_ordinal: int) -> dict[str, int]:
-  """What a checkpoint holds besides arrays."""
-  return {"version": version, "next_ordinal": next_ordinal}
+def _begin(
+  parts: RunParts, writer: MetricWriter, stop: StopSignal
+) -> Start | None:
+  """Makes the start of a new run; None if it was stopped meanwhile."""
+  params = _warm_up(parts, writer, stop)
+  if stop.requested:
+    return None
+  state = parts.state(params)
+  needs_reference = parts.settings.loss.kl_weight > 0
+  return Start(
+    state=state,
+    reference=parts.copy(state.params) if needs_reference else None,
+  )
+
+
+def _collector(parts: RunParts, start: Start, source: TaskSource) -> Collector:
+  debug = parts.settings.debug
+  if not debug.samples:
+    return StoredBatches(debug.store, version=start.version)
+  return Actors(
+    parts,
+    start.state.params,
+    source,
+    version=start.version,
+    cursor=start.cursor,
+    waiting=start.waiting,
+  )
+
+
+def _learner(parts: RunParts, start: Start) -> Learner:
+  if not parts.settings.debug.learns:
+    return SimulatedLearner(parts, start.state.params)
+  return PolicyLearner(parts, start.state, start.reference)
 
 
 def _warm_up(parts: RunParts, writer: MetricWriter, stop: StopSignal) -> Any:
@@ -298,46 +312,5 @@ def _warm_up(parts: RunParts, writer: MetricWriter, stop: StopSignal) -> Any:
     )
 
 
-def _initial_reference(
-  parts: RunParts, state: LearnerState, store: CheckpointStore
-) -> Any:
-  """Returns the reference policy, None where the loss needs none."""
-  if not parts.settings.loss.kl_weight:
-    return None
-  if store.latest_step() != 0:
-    return store.restore_reference(None, parts.abstract_state().params)
-  return parts.copy(state.params)
-
-
-async def _evaluate(parts: RunParts, engine: Engine) -> Evaluation:
-  settings = parts.settings.evaluation
-  # Nothing that is cached before or after may tell two runs apart.
-  engine.forget()
-  evaluation = await evaluate_policy(
-    parts.actor(
-      engine,
-      name="eval",
-      seed=seeds.mix_seed(parts.settings.seed, -1),
-      temperature=settings.temperature,
-    ),
-    parts.suite.heldout_tasks(settings.num_tasks, _HELDOUT_SEED),
-    samples_per_task=settings.samples_per_task,
-    max_concurrent=parts.settings.engine.num_slots,
-  )
-  engine.forget()
-  return evaluation
-
-
 def _is_due(version: int, every: int) -> bool:
   return every > 0 and version % every == 0
-
-
-@contextlib.asynccontextmanager
-async def _background(work: Coroutine[Any, Any, Any]):
-  """Runs a coroutine beside a block, and ends it with the block."""
-  task = asyncio.create_task(work)
-  try:
-    yield
-  finally:
-    task.cancel()
-    await asyncio.wait([task])

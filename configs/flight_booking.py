@@ -146,9 +146,14 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   rollout.max_staleness = 0
   # Groups that run at once; 0 is all of a step.
   rollout.max_concurrent_groups = 0
-  # Limits on the outside world.
+  # Groups without variance that are replaced by others, at most so many per
+  # version of the weights (dynamic sampling); 0 trains on what comes.
+  rollout.max_replaced_groups = 0
+  # Limits on the outside world. A late answer is an observation, a late episode
+  # is judged as it is, and members of a late group are lost.
   rollout.step_timeout_seconds = 10.0
   rollout.episode_timeout_seconds = 120.0
+  rollout.group_timeout_seconds = 600.0
 
   # -------------------------------------------- the engine, which samples
   config.engine = engine = config_dict.ConfigDict()
@@ -311,6 +316,26 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # How many to keep.
   checkpoint.keep = 2
 
+  # ------------------------------------------------ what is kept of episodes
+  # Space for the trajectories that were trained on; 0 keeps none.
+  config.store = config_dict.ConfigDict(dict(max_gigabytes=1.0))
+
+  # -------------------------------------------------------- when it gives up
+  config.failures = failures = config_dict.ConfigDict()
+  # Episodes that fail one after the other: the environment is broken.
+  failures.max_in_a_row = 128
+  # Time in which nothing moves, compiling included; 0 waits forever.
+  failures.watchdog_seconds = 1800.0
+
+  # ------------------------------------------------- a run with a part left out
+  config.debug = debug = config_dict.ConfigDict()
+  # none, rollout_only, simulated_learner or train_from_store.
+  debug.mode = "none"
+  # Time that a simulated learner takes for a step.
+  debug.learn_seconds = 1.0
+  # The folder of trajectories that train_from_store reads.
+  debug.store = ""
+
   # ---------------------------------------------------------------- output
   config.output = config_dict.ConfigDict()
   # Episodes of the last evaluation that are written as readable text.
@@ -351,6 +376,7 @@ def _use_smollm2(config: Any) -> None:
     max_tokens_per_turn=24,
     max_length=240,
     episode_timeout_seconds=900.0,
+    group_timeout_seconds=1800.0,
   )
   config.engine.update(
     num_slots=48,

@@ -76,10 +76,15 @@ RANGES: dict[str, dict[Range, str]] = {
     _COUNT: (
       "tasks_per_step group_size max_turns max_tokens_per_turn max_length"
     ),
-    _FROM_ZERO: "top_k max_staleness max_concurrent_groups",
+    _FROM_ZERO: (
+      "top_k max_staleness max_concurrent_groups max_replaced_groups"
+    ),
     _PART: "top_p",
     # At 0, greedy, the episodes of a group would not differ.
-    _POSITIVE: "temperature step_timeout_seconds episode_timeout_seconds",
+    _POSITIVE: (
+      "temperature step_timeout_seconds episode_timeout_seconds "
+      "group_timeout_seconds"
+    ),
   },
   "engine": {
     _COUNT: (
@@ -120,6 +125,9 @@ RANGES: dict[str, dict[Range, str]] = {
     _FROM_ZERO: "temperature every",
   },
   "checkpoint": {_COUNT: "every keep"},
+  "store": {_FROM_ZERO: "max_gigabytes"},
+  "failures": {_COUNT: "max_in_a_row", _FROM_ZERO: "watchdog_seconds"},
+  "debug": {_FROM_ZERO: "learn_seconds"},
   "output": {_FROM_ZERO: "num_episodes_as_text"},
 }
 

@@ -29,6 +29,7 @@ def check(settings: Any) -> None:
     _check_warmup_schedule,
     _check_schedule,
     _check_sampling,
+    _check_debug,
     _check_truncated_sampling,
     _check_engine,
     _check_lengths,
@@ -137,6 +138,26 @@ def _check_sampling(settings: Any) -> Iterator[str]:
     yield (
       f"config.rollout.max_staleness is {rollout.max_staleness}, but in mode "
       "sync it is always 0; use mode async."
+    )
+  if rollout.max_replaced_groups > 0 and rollout.group_size < 2:
+    yield (
+      f"config.rollout.max_replaced_groups is {rollout.max_replaced_groups}, "
+      "but groups of one episode never have variance; use 0."
+    )
+
+
+def _check_debug(settings: Any) -> Iterator[str]:
+  debug = settings.debug
+  if (debug.mode == "train_from_store") != bool(debug.store):
+    yield (
+      f"config.debug.mode is {debug.mode} and config.debug.store is "
+      f"{debug.store!r}; train_from_store, and nothing else, needs the folder "
+      "of trajectories of another run."
+    )
+  if debug.mode == "rollout_only" and not settings.store.max_gigabytes:
+    yield (
+      "config.store.max_gigabytes is 0, but the store is all that "
+      "config.debug.mode rollout_only makes; use more."
     )
 
 

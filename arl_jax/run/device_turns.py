@@ -10,7 +10,12 @@ import jax
 from arl_jax.learner.update import UpdateFns
 
 
-def take_turns(fns: UpdateFns, device: futures.Executor) -> UpdateFns:
+def take_turns(
+  fns: UpdateFns,
+  device: futures.Executor,
+  *,
+  on_call: Callable[[], None] = lambda: None,
+) -> UpdateFns:
   """Returns the pieces of an update, each call of them a turn of the device.
 
   An update is many calls. Between two of them the engine may decode what has
@@ -21,6 +26,7 @@ def take_turns(fns: UpdateFns, device: futures.Executor) -> UpdateFns:
     fns: the compiled pieces.
     device: the one thread that device work runs on. Call the result from
       another one, for it waits.
+    on_call: called after every turn.
   """
 
   def in_turn(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,7 +34,9 @@ def take_turns(fns: UpdateFns, device: futures.Executor) -> UpdateFns:
       return jax.block_until_ready(fn(*args, **kwargs))
 
     def call(*args: Any, **kwargs: Any) -> Any:
-      return device.submit(work, *args, **kwargs).result()
+      result = device.submit(work, *args, **kwargs).result()
+      on_call()
+      return result
 
     return call
 

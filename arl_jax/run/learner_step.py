@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,20 @@ from arl_jax.run.settings import Settings
 from arl_jax.types import LearnerState, TrajectoryBatch
 
 
+class Learned(NamedTuple):
+  """What a step made of its groups.
+
+  Attributes:
+    state: of the learner after the step.
+    metrics: of the step.
+    advantages: float32 `[T]` of every row, group by group, episode by episode.
+  """
+
+  state: LearnerState
+  metrics: dict[str, float]
+  advantages: list[npt.NDArray[np.float32]]
+
+
 def learn(
   parts: RunParts,
   fns: UpdateFns,
@@ -28,7 +42,7 @@ def learn(
   reference: Any,
   groups: Sequence[Group],
   version: int,
-) -> tuple[LearnerState, dict[str, float]]:
+) -> Learned:
   """Takes the updates of one step.
 
   Args:
@@ -38,9 +52,6 @@ def learn(
     reference: parameters of the reference policy, None where unused.
     groups: the episodes to learn from.
     version: of the weights before the step.
-
-  Returns:
-    The state and the step's metrics.
   """
   settings = parts.settings
   rollout, learner = settings.rollout, settings.learner
@@ -84,7 +95,7 @@ def learn(
       micros.append(_micro_batch(parts, piece))
     state, metrics = update(state, micros, fns=fns, ref_params=reference)
     all_metrics.append(metrics)
-  return state, _merge(all_metrics) | {
+  metrics = _merge(all_metrics) | {
     "num_updates": len(minibatches),
     "rows/trained": int(live.sum()),
     "rows/rejected": num_accepted - int(batch.row_mask.sum()),
@@ -93,6 +104,9 @@ def learn(
     "tokens/trained": int((batch.segment_ids[live] > 0).sum()),
     "tokens/computed": num_computed,
   }
+  rows = [row for g in groups for e in g.episodes for row in e.rows]
+  credit = [advantages[b, : len(row)] for b, row in enumerate(rows)]
+  return Learned(state, metrics, credit)
 
 
 def _pieces(

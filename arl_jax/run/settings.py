@@ -33,8 +33,11 @@ class RolloutSettings:
     mode: `sync` learns after sampling, `async` at the same time.
     max_staleness: updates that may lie between sampling and learning.
     max_concurrent_groups: groups that run at once; 0 is all of a step.
+    max_replaced_groups: groups without variance that are replaced by others
+      per version of the weights (dynamic sampling); 0 trains on what comes.
     step_timeout_seconds: time for one answer of the environment.
     episode_timeout_seconds: time for one episode.
+    group_timeout_seconds: time for one group; members that still run are lost.
   """
 
   tasks_per_step: int = 16
@@ -48,8 +51,10 @@ class RolloutSettings:
   mode: Literal["sync", "async"] = "sync"
   max_staleness: int = 0
   max_concurrent_groups: int = 0
+  max_replaced_groups: int = 0
   step_timeout_seconds: float = 10.0
   episode_timeout_seconds: float = 120.0
+  group_timeout_seconds: float = 600.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,6 +120,63 @@ class CheckpointSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class StoreSettings:
+  """What is kept of the episodes that were trained on.
+
+  Attributes:
+    max_gigabytes: space for them, the oldest steps are deleted beyond it; 0
+      keeps none.
+  """
+
+  max_gigabytes: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FailureSettings:
+  """When a run gives up.
+
+  Attributes:
+    max_in_a_row: episodes that may fail one after the other.
+    watchdog_seconds: time in which something has to move; 0 waits forever.
+      Compiling counts as standing still, which takes minutes on accelerators.
+  """
+
+  max_in_a_row: int = 128
+  watchdog_seconds: float = 1800.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DebugSettings:
+  """Runs with a part left out.
+
+  Attributes:
+    mode: `none`; `rollout_only` samples and stores episodes and learns nothing;
+      `simulated_learner` does so too, but takes `learn_seconds` for a step and
+      publishes the same weights as new ones, for the actors to be tested;
+      `train_from_store` learns from the episodes of another run. The two in
+      the middle write no checkpoints.
+    learn_seconds: time that a simulated step takes.
+    store: the folder of trajectories to train on.
+  """
+
+  mode: Literal[
+    "none", "rollout_only", "simulated_learner", "train_from_store"
+  ] = "none"
+  learn_seconds: float = 1.0
+  store: str = ""
+
+  @property
+  def learns(self) -> bool:
+    """True if the weights change."""
+    return self.mode in ("none", "train_from_store")
+
+  @property
+  def samples(self) -> bool:
+    """True if episodes are sampled."""
+    return self.mode != "train_from_store"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputSettings:
   """What a run leaves to read.
 
@@ -144,6 +206,9 @@ class Settings:
   mesh: MeshConfig
   evaluation: EvaluationSettings
   checkpoint: CheckpointSettings
+  store: StoreSettings = StoreSettings()
+  failures: FailureSettings = FailureSettings()
+  debug: DebugSettings = DebugSettings()
   output: OutputSettings
 
   @property

@@ -27,6 +27,7 @@ FINGERPRINT_KEYS = (
   "rollout.max_length",
   "rollout.mode",
   "rollout.max_staleness",
+  "rollout.max_replaced_groups",
   "shaping.",
   "filters.",
   "advantage.",
@@ -36,6 +37,8 @@ FINGERPRINT_KEYS = (
   "learner.min_minibatch_rows",
   "learner.recompute_logprobs",
   "learner.reference_reset_every",
+  "debug.mode",
+  "debug.store",
 )
 # Within those: what costs memory or time only.
 FREE_KEYS = (

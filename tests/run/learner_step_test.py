@@ -100,7 +100,7 @@ def step(*, loss=None, version=0, **sections):
   settings = types.SimpleNamespace(**(fields | sections))
   mesh, fns, state = make_learner(loss)
   parts: Any = types.SimpleNamespace(settings=settings, mesh=mesh)
-  state, metrics = learner_step.learn(
+  state, metrics, _ = learner_step.learn(
     parts, fns, jax.tree.map(jnp.copy, state), None, make_groups(), version
   )
   return np.asarray(state.params["table"]), metrics

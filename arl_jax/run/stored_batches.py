@@ -1,0 +1,81 @@
+"""A collector that reads instead of sampling."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+import pathlib
+from typing import Any, Self
+
+from arl_jax.episode import Group
+from arl_jax.evaluate import Evaluation
+from arl_jax.run.collector import Cursor
+from arl_jax.trajectories import store
+
+
+class StoredBatches:
+  """Brings back the steps of an earlier run, one for one."""
+
+  def __init__(self, folder: str | pathlib.Path, *, version: int):
+    """Opens a folder of trajectories; reading starts at step `version`."""
+    self._folder = pathlib.Path(folder)
+    self._steps = store.read_steps(self._folder)
+    self._version = version
+
+  async def __aenter__(self) -> Self:
+    return self
+
+  async def __aexit__(self, *exc: object) -> None:
+    del exc
+
+  async def measure(self) -> Evaluation | None:
+    """Returns None: there is no engine."""
+    return None
+
+  def start(self) -> None:
+    """Does nothing: all is there."""
+
+  async def next_batch(self) -> tuple[Group, ...]:
+    """Reads the groups of the next step.
+
+    Raises:
+      ValueError: if the store does not have that step.
+    """
+    if self._version not in self._steps:
+      have = (
+        f"{min(self._steps)} to {max(self._steps)}" if self._steps else "none"
+      )
+      raise ValueError(
+        f"config.debug.store {self._folder} has no step {self._version}; it "
+        f"holds {have}. Lower config.learner.num_steps, or train from a store "
+        "whose config.store.max_gigabytes kept all steps"
+      )
+    return await asyncio.to_thread(store.read_step, self._folder, self._version)
+
+  def close(self, groups: Sequence[Group]) -> None:
+    """Does nothing: no task is in flight."""
+
+  def publish(self, weights: Any, version: int) -> None:
+    """Drops the weights: nobody samples."""
+
+  def set_version(self, version: int) -> None:
+    """Moves on to the next step."""
+    self._version = version
+
+  def cursor(self) -> Cursor:
+    """Returns one that a run from a store has no use for."""
+    return {"next_ordinal": 0, "open_ordinals": []}
+
+  def waiting(self) -> tuple[Group, ...]:
+    """Returns none."""
+    return ()
+
+  def metrics(self) -> dict[str, float]:
+    """Returns none."""
+    return {}
+
+  def components(self) -> dict[str, Callable[[], str]]:
+    """Returns how far reading is."""
+    return {"store": lambda: f"step {self._version}"}
+
+
+def _span(steps: Sequence[int]) -> str:
+  return f"steps {min(steps)} to {max(steps)}" if steps else "none"
