@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-import contextlib
 import contextvars
 import functools
 import inspect
@@ -158,8 +157,8 @@ def _start(call: Callable[[], Any], name: str) -> asyncio.Future[Any]:
   def deliver(result: Any, error: BaseException | None) -> None:
     if not future.done():
       future.set_result((result, error))
-    elif inspect.iscoroutine(result):  # nobody is waiting any more
-      result.close()
+    else:  # nobody is waiting any more
+      _drop(result)
 
   def work() -> None:
     result, error = None, None
@@ -169,8 +168,10 @@ def _start(call: Callable[[], Any], name: str) -> asyncio.Future[Any]:
       error = caught
     finally:
       _calls.leave()
-    with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+    try:
       loop.call_soon_threadsafe(deliver, result, error)
+    except RuntimeError:  # the loop is closed by now
+      _drop(result)
 
   _calls.enter(name)
   try:
@@ -179,6 +180,11 @@ def _start(call: Callable[[], Any], name: str) -> asyncio.Future[Any]:
     _calls.leave()
     raise
   return future
+
+
+def _drop(result: Any) -> None:
+  if inspect.iscoroutine(result):
+    result.close()  # else Python warns that it was never awaited
 
 
 def _unpack(name: str, result: Any, error: BaseException | None) -> Any:

@@ -20,9 +20,10 @@ TASK = Task(task_id="t", prompt="go")
 
 
 async def until(happened):
-  """Waits for what threads do; the test runner's limit is its only limit."""
-  while not happened():  # noqa: ASYNC110
-    await asyncio.sleep(0.001)
+  """Waits for what threads do."""
+  async with asyncio.timeout(PATIENCE):
+    while not happened():  # noqa: ASYNC110
+      await asyncio.sleep(0.001)
 
 
 @pytest.fixture
@@ -138,6 +139,34 @@ def test_the_loop_may_be_closed_when_the_result_comes(release, monkeypatch):
   thread.join(PATIENCE)
   assert not thread.is_alive()
   assert not complaints
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_coroutine_that_comes_too_late_is_closed(release, closed):
+  made = []
+
+  async def later():
+    await asyncio.sleep(0)
+
+  def function():
+    release.wait(PATIENCE)
+    made.append(later())
+    return made[-1]
+
+  async def main():
+    with pytest.raises(TimeoutError):
+      async with asyncio.timeout(0.005):
+        await call_off_loop(function, name="stuck")
+    if not closed:
+      release.set()
+      await until(lambda: made and made[0].cr_frame is None)
+
+  asyncio.run(main())
+  threads = [t for t in threading.enumerate() if t.name == "stuck"]
+  release.set()
+  for thread in threads:
+    thread.join(PATIENCE)
+  assert made[0].cr_frame is None
 
 
 def test_calls_that_hang_are_bounded(release, monkeypatch):
