@@ -1,5 +1,6 @@
 """What the corrections do to a batch that other weights sampled."""
 
+import functools
 from typing import Any
 
 import chex
@@ -15,10 +16,6 @@ from arl_jax.learner.surrogates import LossConfig, Terms
 from arl_jax.learner.update import update
 
 SGD = optax.sgd(0.5)
-INTERPOLATED: dict[str, Any] = {
-  "surrogate": "decoupled",
-  "proximal": "interpolated",
-}
 # How a run asks for each of them.
 CORRECTIONS: dict[str, dict[str, Any]] = {
   "none": {},
@@ -37,13 +34,32 @@ CORRECTIONS: dict[str, dict[str, Any]] = {
     "importance_upper": 1.2,
   },
   "decoupled": {"surrogate": "decoupled"},
-  "interpolated": INTERPOLATED,
+  "interpolated": {
+    "surrogate": "decoupled",
+    "proximal": "interpolated",
+    "importance_upper": 1.4,
+  },
 }
-every_correction = pytest.mark.parametrize("name", CORRECTIONS)
 
 
-def copied(state):
-  return jax.tree.map(jnp.copy, state)
+@pytest.fixture(scope="module")
+def learner(make_learner):
+  """Returns a fresh state and functions, which compile once per correction."""
+  build = functools.cache(
+    lambda name: make_learner(LossConfig(**CORRECTIONS[name]), SGD)
+  )
+
+  def make(name):
+    state, fns = build(name)
+    return jax.tree.map(jnp.copy, state), fns
+
+  return make
+
+
+def micro_batch(batch, advantages, scores, ages: Any = 0.0):
+  """One of the same structure for all corrections, whatever they read."""
+  ages = np.broadcast_to(np.float32(ages), batch.tokens.shape)
+  return MicroBatch(batch, advantages, scores, ages=ages)
 
 
 def normal(batch, seed=1):
@@ -84,10 +100,9 @@ def expected_weights(name, ratios, mask):
 @pytest.mark.parametrize(
   "name", [name for name in CORRECTIONS if name != "interpolated"]
 )
-def test_corrections_do_what_they_say(make_learner, make_batch, name):
+def test_corrections_do_what_they_say(learner, make_batch, name):
   batch = make_batch()
-  loss = LossConfig(**CORRECTIONS[name])
-  state, fns = make_learner(loss, SGD)
+  state, fns = learner(name)
   scores = np.asarray(fns.logprobs(state.params, batch))
   batch, ratios = stale(batch, scores)
   advantages, mask = normal(batch), batch.action_mask
@@ -95,7 +110,7 @@ def test_corrections_do_what_they_say(make_learner, make_batch, name):
   if name not in ("none", "truncate", "clamp", "decoupled"):
     assert 0 < silenced[mask].mean() < 1
   # The old policy is the current one, so that the surrogate's ratio is 1.
-  micro = MicroBatch(batch, advantages, scores)
+  micro = micro_batch(batch, advantages, scores)
   _, metrics = update(state, [micro], fns=fns)
   expected = {
     "loss": np.mean((-weights * advantages)[mask]),
@@ -110,10 +125,9 @@ def test_corrections_do_what_they_say(make_learner, make_batch, name):
     assert metrics[metric] == pytest.approx(value, rel=1e-4, abs=1e-6), metric
 
 
-def test_an_interpolated_policy_bounds_by_age(make_learner, make_batch):
+def test_an_interpolated_policy_bounds_by_age(learner, make_batch):
   batch = make_batch()
-  loss = LossConfig(**INTERPOLATED, importance_upper=1.4)
-  state, fns = make_learner(loss, SGD)
+  state, fns = learner("interpolated")
   scores = np.asarray(fns.logprobs(state.params, batch))
   batch, ratios = stale(batch, scores)
   advantages, mask = normal(batch), batch.action_mask
@@ -122,7 +136,7 @@ def test_an_interpolated_policy_bounds_by_age(make_learner, make_batch):
   rho, weights = ratios**pull, ratios ** (1 - pull)
   clipped = np.clip(rho, 0.8, 1.28)
   values = np.maximum(-advantages * rho, -advantages * clipped)
-  micro = MicroBatch(batch, advantages, ages=np.float32(ages))
+  micro = micro_batch(batch, advantages, scores, ages)
   _, metrics = update(state, [micro], fns=fns)
   expected = {
     "loss": np.mean((np.minimum(weights, 1.4) * values)[mask]),
@@ -136,20 +150,15 @@ def test_an_interpolated_policy_bounds_by_age(make_learner, make_batch):
     assert metrics[metric] == pytest.approx(value, rel=1e-4), metric
 
 
-def test_fresh_tokens_need_no_interpolation(make_learner, make_batch):
+def test_fresh_tokens_need_no_interpolation(learner, make_batch):
   """At age 0 it is the recomputed policy, in every update of a step."""
   batch = make_batch()
   results = {}
   for name in ("decoupled", "interpolated"):
-    state, fns = make_learner(LossConfig(**CORRECTIONS[name]), SGD)
+    state, fns = learner(name)
     scores = np.asarray(fns.logprobs(state.params, batch))
     fresh = batch.replace(behavior_logprobs=scores)
-    ages = np.zeros(batch.tokens.shape, np.float32)
-    micro = MicroBatch(fresh, normal(batch))
-    if name == "decoupled":
-      micro = micro._replace(old_logprobs=scores)
-    else:
-      micro = micro._replace(ages=ages)
+    micro = micro_batch(fresh, normal(batch), scores)
     results[name] = []
     for _ in range(2):
       state, metrics = update(state, [micro], fns=fns)
@@ -163,11 +172,11 @@ def test_fresh_tokens_need_no_interpolation(make_learner, make_batch):
     chex.assert_trees_all_close(found[1], expected[1], rtol=1e-5, atol=1e-6)
 
 
-@every_correction
-def test_values_at_masked_tokens_never_matter(make_learner, make_batch, name):
-  batch = make_batch(num_rows=4)
-  initial, fns = make_learner(LossConfig(**CORRECTIONS[name]), SGD)
-  scores = np.asarray(fns.logprobs(initial.params, batch))
+@pytest.mark.parametrize("name", CORRECTIONS)
+def test_values_at_masked_tokens_never_matter(learner, make_batch, name):
+  batch = make_batch()
+  state, fns = learner(name)
+  scores = np.asarray(fns.logprobs(state.params, batch))
   batch, _ = stale(batch, scores)
   results = []
   for value in (0.0, np.nan, np.inf, -np.inf):
@@ -175,13 +184,14 @@ def test_values_at_masked_tokens_never_matter(make_learner, make_batch, name):
     def spoil(x, value=value):
       return np.where(batch.action_mask, x, value).astype(np.float32)
 
-    micro = MicroBatch(
+    micro = micro_batch(
       batch.replace(behavior_logprobs=spoil(batch.behavior_logprobs)),
       spoil(normal(batch)),
       spoil(scores),
-      ages=spoil(2.0),
+      spoil(2.0),
     )
-    state, metrics = update(copied(initial), [micro], fns=fns)
+    state, _ = learner(name)
+    state, metrics = update(state, [micro], fns=fns)
     results.append((metrics, state.params))
   assert results[0][0]["grad_norm"] > 0
   for metrics, params in results[1:]:
@@ -194,18 +204,17 @@ def test_values_at_masked_tokens_never_matter(make_learner, make_batch, name):
   "name", ["truncate", "mask", "clamp", "decoupled", "interpolated"]
 )
 def test_a_missing_log_prob_weighs_one_and_is_counted(  # trl#6166
-  make_learner, make_batch, name
+  learner, make_batch, name
 ):
   batch = make_batch()
-  state, fns = make_learner(LossConfig(**CORRECTIONS[name]), SGD)
+  state, fns = learner(name)
   scores = np.asarray(fns.logprobs(state.params, batch))
   batch, _ = stale(batch, scores)
   row, t = np.argwhere(batch.action_mask)[0]
   batch.behavior_logprobs[row, t] = np.nan
   advantages = np.zeros(batch.tokens.shape, np.float32)
   advantages[row, t] = 1.0
-  ages = np.full(batch.tokens.shape, 3.0, np.float32)
-  micro = MicroBatch(batch, advantages, scores, ages=ages)
+  micro = micro_batch(batch, advantages, scores, 3.0)
   _, metrics = update(state, [micro], fns=fns)
   count = batch.action_mask.sum()
   assert metrics["loss"] == pytest.approx(-1.0 / count, rel=1e-6)
@@ -250,8 +259,8 @@ def test_weights_are_of_the_old_policy_and_have_no_gradient(name):  # slime#179
     np.testing.assert_array_equal(grad, zeros)
 
 
-def test_interpolation_without_ages_is_refused(make_learner, make_batch):
+def test_interpolation_without_ages_is_refused(learner, make_batch):
   batch = make_batch()
-  state, fns = make_learner(LossConfig(**INTERPOLATED), SGD)
+  state, fns = learner("interpolated")
   with pytest.raises(ValueError, match="a micro-batch has no ages"):
     update(state, [MicroBatch(batch, normal(batch))], fns=fns)
