@@ -56,6 +56,8 @@ def test_cancelled_requests_give_their_slots_back(params):
 
   done, engine = with_engine(params, body)
   assert len(done.token_ids) == 3
+  # Nobody decodes on for those who are gone: of 30 tokens, a chunk at most.
+  assert engine.stats.sampled_tokens <= 2 * 4 * CONFIG.chunk_size + 3
   assert not engine._table._busy.any()
   assert engine._table._owner == [None] * CONFIG.num_slots
 

@@ -284,7 +284,7 @@ class Rounds:
 
   def decode(self):
     for session, slot in list(self.busy.items()):
-      sampled = self.rng.integers(2, size=self.rng.integers(1, 4))
+      sampled = self.rng.integers(2, size=self.rng.integers(1, 4), dtype="i4")
       fed = np.r_[self.rows[session][-1], sampled[:-1]]
       self.cells.extend(slot, fed, self.version)
       self.table.append(slot, sampled)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from arl_jax.actors.policy import Completion
 from arl_jax.models import transformer
 from tests.bridge.tiny_engine import CONFIG, MODEL
 
@@ -44,7 +45,7 @@ class Sample:
   """A turn: what was fed, what came back, and who computed its cells."""
 
   fed: np.ndarray  # [n]
-  done: object
+  done: Completion
   cells: np.ndarray | None = None  # [max_length] version of each cell
 
 
