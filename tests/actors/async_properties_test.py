@@ -148,7 +148,7 @@ class _Process:
           age = self.gate.version - row.policy_versions[row.action_mask]
           assert (age <= run.max_staleness).all()
           assert (age >= 0).all()
-    await self.pause(6)
+    await self.pause(25)
     if run.happens(0.1):
       raise _Crash
     for group in self.training:

@@ -73,6 +73,16 @@ def test_an_adopted_one_is_open_and_not_given_out():
   assert ledger.snapshot()["open_ordinals"] == [0, 2, 4, 5]
 
 
+def test_adopting_one_keeps_the_order_of_the_others():
+  ledger = TaskLedger()
+  for _ in range(8):
+    ledger.take()
+  for ordinal in (1, 5, 2, 6, 7, 3):
+    ledger.give_back(ordinal)
+  ledger.adopt(1)
+  assert [ledger.take() for _ in range(6)] == [2, 3, 5, 6, 7, 8]
+
+
 @pytest.mark.parametrize(
   ("ordinal", "message"),
   [

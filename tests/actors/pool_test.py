@@ -157,10 +157,14 @@ def test_a_member_that_ignores_its_end_is_left_behind(monkeypatch, caplog):
     policy = fakes.FakePolicy(fakes.by_seed)
     actor = make_actor(policy, one_world(5, deaf))
     with caplog.at_level(logging.WARNING):
-      group = await asyncio.wait_for(
-        run_group(actor, TASK, ordinal=9, group_size=8, timeout_seconds=1.0),
-        timeout=20,
+      running = asyncio.create_task(
+        run_group(actor, TASK, ordinal=9, group_size=8, timeout_seconds=1.0)
       )
+      done, _ = await asyncio.wait([running], timeout=20)
+    if not done:
+      release.set()  # or this test would not end either
+    assert done
+    group = running.result()
     statuses = [e.status for e in group.episodes]
     assert statuses[5] is EpisodeStatus.GROUP_TIMEOUT
     assert statuses.count(EpisodeStatus.TERMINATED) == 7
