@@ -57,6 +57,7 @@ class Run:
   def to_the_end(self) -> Checkpoint:
     while self.saved.version < self.num_steps:
       self.counts["processes"] += 1
+      assert self.counts["processes"] < 200, "it gets no further"
       asyncio.run(_Process(self).live())
     return self.saved
 

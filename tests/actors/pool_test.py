@@ -16,9 +16,10 @@ TASKS = [Task(task_id=f"t{i}", prompt=f"go {i}") for i in range(5)]
 
 
 def group_of(actor, *, group_size=8, ordinal=0, **settings):
-  return asyncio.run(
-    run_group(actor, TASK, ordinal=ordinal, group_size=group_size, **settings)
+  group = run_group(
+    actor, TASK, ordinal=ordinal, group_size=group_size, **settings
   )
+  return asyncio.run(asyncio.wait_for(group, timeout=30))
 
 
 def one_world(number, on_step):
@@ -144,16 +145,16 @@ def test_a_member_that_never_returns_is_cancelled_at_the_groups_limit():
 def test_a_member_that_ignores_its_end_is_left_behind(monkeypatch, caplog):
   monkeypatch.setattr(pool, "CANCEL_GRACE_SECONDS", 0.05)
 
+  release = asyncio.Event()
+
+  async def deaf():
+    while not release.is_set():
+      try:
+        await release.wait()
+      except asyncio.CancelledError:
+        pass
+
   async def main():
-    release = asyncio.Event()
-
-    async def deaf():
-      while not release.is_set():
-        try:
-          await release.wait()
-        except asyncio.CancelledError:
-          pass
-
     policy = fakes.FakePolicy(fakes.by_seed)
     actor = make_actor(policy, one_world(5, deaf))
     with caplog.at_level(logging.WARNING):
@@ -161,8 +162,6 @@ def test_a_member_that_ignores_its_end_is_left_behind(monkeypatch, caplog):
         run_group(actor, TASK, ordinal=9, group_size=8, timeout_seconds=1.0)
       )
       done, _ = await asyncio.wait([running], timeout=20)
-    if not done:
-      release.set()  # or this test would not end either
     assert done
     group = running.result()
     statuses = [e.status for e in group.episodes]
@@ -184,7 +183,13 @@ def test_a_member_that_ignores_its_end_is_left_behind(monkeypatch, caplog):
     assert not policy.alive
     assert not pool._ENDING
 
-  asyncio.run(main())
+  async def main_to_its_end():
+    try:
+      await main()
+    finally:
+      release.set()  # or what is left behind would outlive a failure
+
+  asyncio.run(main_to_its_end())
 
 
 def test_a_group_within_its_limit_is_as_without_one():
