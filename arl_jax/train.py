@@ -25,7 +25,7 @@ from arl_jax.run.report import report_run
 from arl_jax.run.saves import Saves, Start
 from arl_jax.run.settings import read_settings
 from arl_jax.run.stop_signal import StopSignal, until_stopped
-from arl_jax.run.stored_batches import StoredBatches
+from arl_jax.run.stored_batches import StoredBatches, check_steps
 from arl_jax.run.warmup import run_warmup
 from arl_jax.types import LearnerState
 
@@ -72,6 +72,8 @@ def train(
     source = TaskSource(
       parts.suite.train_tasks(settings.seed), seed=settings.seed
     )
+    if not settings.debug.samples and not resuming:
+      check_steps(settings.debug.store, 0, settings.learner.num_steps)
     # Whatever the user got wrong has been found by now: the run begins.
     if not resuming:
       workdir_lib.claim_workdir(config, workdir)
@@ -199,7 +201,7 @@ async def _train(
     if version == 0 or _is_due(version, settings.evaluation.every):
       await measure()
     collector.start()
-    while version < num_steps:
+    while version < num_steps and not stop.requested:
       # Sample: the actors have been at it since the last version.
       clock = PhaseClock()
       groups = await until_stopped(stop, collector.next_batch())

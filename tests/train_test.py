@@ -21,6 +21,8 @@ from arl_jax.run import warmup
 from arl_jax.run.parts import assemble
 from arl_jax.run.settings import read_settings
 
+pytestmark = pytest.mark.usefixtures("compile_cache")
+
 _CONFIG = pathlib.Path(__file__).parents[1] / "configs" / "flight_booking.py"
 
 

@@ -122,7 +122,8 @@ class GroupQueue:
   def _raise_error(self) -> None:
     if self._error is not None:
       raise RuntimeError(
-        f"the producer of groups stopped: {self._error!r}"
+        f"the producer of groups stopped: {type(self._error).__name__}: "
+        f"{self._error}"
       ) from self._error
 
   def _drop_stale(self) -> None:

@@ -17,7 +17,6 @@ class StoredBatches:
   def __init__(self, folder: str | pathlib.Path, *, version: int):
     """Opens a folder of trajectories; reading starts at step `version`."""
     self._folder = pathlib.Path(folder)
-    self._steps = store.read_steps(self._folder)
     self._version = version
 
   async def __aenter__(self) -> Self:
@@ -39,15 +38,7 @@ class StoredBatches:
     Raises:
       ValueError: if the store does not have that step.
     """
-    if self._version not in self._steps:
-      have = (
-        f"{min(self._steps)} to {max(self._steps)}" if self._steps else "none"
-      )
-      raise ValueError(
-        f"config.debug.store {self._folder} has no step {self._version}; it "
-        f"holds {have}. Lower config.learner.num_steps, or train from a store "
-        "whose config.store.max_gigabytes kept all steps"
-      )
+    check_steps(self._folder, self._version, self._version + 1)
     return await asyncio.to_thread(store.read_step, self._folder, self._version)
 
   def close(self, groups: Sequence[Group]) -> None:
@@ -77,5 +68,18 @@ class StoredBatches:
     return {"store": lambda: f"step {self._version}"}
 
 
-def _span(steps: Sequence[int]) -> str:
-  return f"steps {min(steps)} to {max(steps)}" if steps else "none"
+def check_steps(folder: str | pathlib.Path, first: int, end: int) -> None:
+  """Looks whether a store has the steps from `first` to before `end`.
+
+  Raises:
+    ValueError: if the folder is no store, or one of them is missing.
+  """
+  steps = store.read_steps(pathlib.Path(folder))
+  for step in range(first, end):
+    if step not in steps:
+      have = f"steps {min(steps)} to {max(steps)}" if steps else "none"
+      raise ValueError(
+        f"config.debug.store {folder} has no step {step}; it holds {have}. "
+        "Lower config.learner.num_steps, or train from a store whose "
+        "config.store.max_gigabytes kept all steps"
+      )

@@ -1,0 +1,432 @@
+import argparse
+import asyncio
+import gc
+import importlib
+import itertools
+import json
+import math
+import pathlib
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+import numpy as np
+import pytest
+
+from arl_jax.envs.environment import StepResult
+from arl_jax.episode import Message, Task
+from arl_jax.run import config_rules, suites
+from arl_jax.run.settings import read_settings
+from arl_jax.run.suites import EnvironmentSettings
+
+FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "async"
+CORRECTIONS = ("nothing", "truncated", "masked", "decoupled")
+
+
+def _import(monkeypatch: pytest.MonkeyPatch, name: str) -> ModuleType:
+  monkeypatch.syspath_prepend(str(FOLDER))  # a script finds its neighbours
+  return importlib.import_module(name)
+
+
+@pytest.fixture
+def learning(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+  return _import(monkeypatch, "learning")
+
+
+@pytest.fixture
+def throughput(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+  return _import(monkeypatch, "throughput")
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+  return _import(monkeypatch, "slow_tools")
+
+
+@pytest.fixture
+def jax_config():
+  """Takes back what the scripts set for their whole process."""
+  names = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+  )
+  before = {name: getattr(jax.config, name) for name in names}
+  yield
+  for name, value in before.items():
+    jax.config.update(name, value)
+  compilation_cache.reset_cache()
+  gc.collect()
+
+
+def _results(folder: pathlib.Path) -> list[dict[str, Any]]:
+  lines = (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()
+  return [json.loads(line) for line in lines]
+
+
+# Learning.
+
+
+def test_a_seed_is_whole_before_the_next_begins(learning: ModuleType):
+  options = learning.read_options(
+    ["--seeds", "3", "4", "--staleness", "0", "8"]
+  )
+  found = list(learning.conditions(options))
+  one = [(3, 0, "nothing"), *((3, 8, name) for name in CORRECTIONS)]
+  assert found == one + [(4, *rest) for _, *rest in one]
+  options.all_at_zero = True
+  assert len(list(learning.conditions(options))) == 2 * 2 * len(CORRECTIONS)
+
+
+@pytest.mark.parametrize("tiny", [False, True])
+@pytest.mark.parametrize("staleness", [0, 1, 16])
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_a_correction_is_a_configuration_that_can_work(
+  learning: ModuleType, correction: str, staleness: int, tiny: bool
+):
+  options = learning.read_options(["--tiny"] if tiny else [])
+  config = learning.make_config(options, 5, staleness, correction)
+  settings = read_settings(config)
+  config_rules.check(settings)
+  rollout, loss = settings.rollout, settings.loss
+  assert (settings.seed, rollout.max_staleness) == (5, staleness)
+  assert rollout.mode == ("async" if staleness else "sync")
+  # All the groups that may be under way find a place at once.
+  num_groups = (staleness + 1) * rollout.tasks_per_step
+  assert rollout.max_concurrent_groups == num_groups
+  assert settings.engine.num_slots == num_groups * rollout.group_size
+  assert settings.learner.recompute_logprobs == (correction != "nothing")
+  assert (loss.surrogate, loss.importance) == {
+    "nothing": ("clipped", "none"),
+    "truncated": ("clipped", "truncate"),
+    "masked": ("clipped", "mask"),
+    "decoupled": ("decoupled", "none"),
+  }[correction]
+
+
+def test_an_update_has_as_many_rows_with_fewer_tasks(learning: ModuleType):
+  for tasks in (8, 16):
+    options = learning.read_options([f"--tasks_per_step={tasks}"])
+    config = learning.make_config(options, 0, 1, "nothing")
+    rows = tasks * config.rollout.group_size
+    assert rows / config.learner.minibatches_per_step == 32
+
+
+def _result(seed: int, staleness: int, correction: str, after: float):
+  return {
+    "seed": seed,
+    "staleness": staleness,
+    "correction": correction,
+    "pass@1/before": 0.5,
+    "pass@1/after": after,
+    "success/last": after,
+    "staleness/mean": staleness / 2,
+    "staleness/max": staleness,
+    "ess": 0.25,
+    "clipped": 0.125,
+    "corrected": None,
+    "seconds_per_step": 1.5,
+    "curves": {"success": [0.5, after]},
+  }
+
+
+def test_the_table_has_means_over_seeds_with_their_range(learning: ModuleType):
+  results = [
+    _result(0, 4, "decoupled", 0.75),
+    _result(0, 4, "nothing", 0.25),
+    _result(0, 0, "nothing", 0.875),
+    _result(1, 4, "decoupled", 0.25),
+  ]
+  lines = learning.table(results).splitlines()
+  assert [line.split("|")[1:4] for line in lines[2:]] == [
+    [" 0 ", " nothing ", " 1 "],
+    [" 4 ", " nothing ", " 1 "],
+    [" 4 ", " decoupled ", " 2 "],
+  ]
+  assert lines[4] == (
+    "| 4 | decoupled | 2 | 0.500 (0.500 to 0.500) | 0.500 (0.250 to 0.750) |"
+    " 0.500 (0.250 to 0.750) | 2.00 | 4 | 0.250 (0.250 to 0.250) | 0.1250 | - |"
+    " 1.50 |"
+  )
+
+
+def test_a_result_has_the_means_of_steps_that_learned(learning: ModuleType):
+  steps = [
+    {
+      "phase": "train",
+      "step": step,
+      "success": step / 10,
+      "staleness/mean": 1.0,
+      "staleness/max": step,
+      "timing_s/step": 100.0 if step < 2 else 3.0,
+    }
+    for step in range(8)
+  ]
+  steps[3] |= {"ess": 0.5, "clip_fraction/low": 0.25, "clip_fraction/high": 0}
+  evals = [{"phase": "eval", "pass@1": rate} for rate in (0.25, 0.75, 0.5)]
+  found = learning.summarize([evals[0], *steps, *evals[1:]])
+  rates = [found[f"pass@1/{name}"] for name in ("before", "after", "best")]
+  assert rates == [0.25, 0.5, 0.75]
+  assert found["success/last"] == pytest.approx(0.5)
+  assert (found["ess"], found["clipped"]) == (0.5, 0.25)
+  assert (found["engine_kl"], found["corrected"]) == (None, None)
+  assert (found["staleness/max"], found["seconds_per_step"]) == (7, 3.0)
+
+
+@pytest.mark.usefixtures("jax_config")
+def test_what_is_done_is_skipped(
+  learning: ModuleType,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+):
+  ran = []
+
+  def run(options: argparse.Namespace, *condition: Any) -> None:
+    ran.append(condition)
+    result = _result(*condition, after=0.75)
+    learning.warm_start.add_result(options.workdir / "results.jsonl", result)
+
+  monkeypatch.setattr(learning, "run_condition", run)
+  arguments = ["--workdir", str(tmp_path), "--seeds", "1", "--staleness", "0"]
+  learning.main(arguments)
+  assert ran == [(1, 0, "nothing")]
+  arguments += ["1", "--corrections", "nothing", "masked"]
+  learning.main(arguments)
+  assert ran[1:] == [(1, 1, "nothing"), (1, 1, "masked")]
+  with (tmp_path / "results.jsonl").open("a") as file:
+    file.write('{"seed": 1, "stal')  # the process was killed here
+  learning.main([*arguments, "truncated"])
+  assert ran[3:] == [(1, 1, "truncated")]
+  # The report runs nothing.
+  (tmp_path / "curve.png").unlink()
+  capsys.readouterr()
+  learning.main(["--workdir", str(tmp_path), "--report"])
+  assert len(ran) == 4
+  assert learning.table(_results(tmp_path)) in capsys.readouterr().out
+  assert (tmp_path / "curve.png").stat().st_size > 1000
+  # A folder has the results of one set of options.
+  with pytest.raises(SystemExit, match="--num_steps 32, now 3"):
+    learning.main([*arguments, "--num_steps", "3"])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("jax_config")
+def test_learning_trains_every_condition(
+  learning: ModuleType, tmp_path: pathlib.Path
+):
+  # A run that was cut short left a folder, and begins anew.
+  begun = tmp_path / "seed_0" / "staleness_1_decoupled"
+  begun.mkdir(parents=True)
+  (begun / "metrics.jsonl").write_text("{")
+  arguments = ["--workdir", str(tmp_path), "--tiny", "--seeds", "0"]
+  arguments += ["--staleness", "0", "1"]
+  arguments += ["--corrections", "nothing", "decoupled"]
+  learning.main(arguments)
+  results = _results(tmp_path)
+  keys = [(r["staleness"], r["correction"]) for r in results]
+  assert keys == [(0, "nothing"), (1, "nothing"), (1, "decoupled")]
+  # All began with the same weights, and older data is seen to be older.
+  assert len({r["pass@1/before"] for r in results}) == 1
+  assert [r["staleness/max"] for r in results] == [0, 1, 1]
+  assert all(len(r["curves"]["success"]) == 2 for r in results)
+  assert all(0 < r["ess"] <= 1 for r in results)
+  assert (begun / "learning_curve.png").is_file()
+  assert not (begun / "checkpoints").exists()
+  learning.main(arguments)
+  assert _results(tmp_path) == results
+
+
+def test_a_report_of_nothing_says_so(
+  learning: ModuleType, tmp_path: pathlib.Path
+):
+  with pytest.raises(SystemExit, match="no results"):
+    learning.main(["--workdir", str(tmp_path), "--report"])
+
+
+# Slow tools.
+
+
+def test_a_latency_belongs_to_task_member_and_turn(tools: ModuleType):
+  latency = tools.Latency(median=0.15, sigma=1.5, longest=20.0)
+  keys = list(itertools.product(range(4), range(4), range(4)))
+  drawn = [latency.seconds(*key) for key in keys]
+  assert drawn == [latency.seconds(*key) for key in keys]
+  assert len(set(drawn)) == len(keys)
+
+
+def test_the_tail_of_the_latencies_is_heavy(tools: ModuleType):
+  latency = tools.Latency(median=0.15, sigma=1.5, longest=20.0)
+  drawn = np.array([latency.seconds(0, 1, turn) for turn in range(20000)])
+  middle, high = np.percentile(drawn, [50, 99])
+  assert middle == pytest.approx(0.15, rel=0.05)
+  # A normal deviate is 2.326 in one case of a hundred.
+  assert high == pytest.approx(0.15 * math.exp(1.5 * 2.326), rel=0.15)
+  assert drawn.mean() == pytest.approx(0.15 * math.exp(1.5**2 / 2), rel=0.1)
+  assert drawn.max() == 20.0
+  longest = np.sort(drawn)[-1000:]  # a twentieth of the calls
+  assert longest.sum() / drawn.sum() > 0.35
+
+
+def test_no_median_takes_no_time(tools: ModuleType):
+  latency = tools.Latency(median=0.0, sigma=1.5, longest=20.0)
+  assert latency.seconds(1, 2, 3) == 0.0
+
+
+class _Calls:
+  """Calls a tool, except in the last turn."""
+
+  async def reset(self, task: Task, *, seed: int) -> tuple[Message, ...]:
+    return (Message(role="user", content=f"{task.task_id} {seed}"),)
+
+  async def step(self, action: str) -> StepResult:
+    is_call = action == "call"
+    return StepResult(terminated=not is_call, num_tool_calls=int(is_call))
+
+  async def score(self) -> dict[str, float]:
+    return {"success": 1.0}
+
+
+@pytest.mark.parametrize(("task_id", "num_slow"), [("slow", 2), ("fast", 0)])
+def test_tool_calls_of_slow_tasks_wait(
+  tools: ModuleType,
+  monkeypatch: pytest.MonkeyPatch,
+  task_id: str,
+  num_slow: int,
+):
+  slept = []
+
+  async def sleep(seconds: float) -> None:
+    slept.append(seconds)
+
+  monkeypatch.setattr(tools, "asyncio", SimpleNamespace(sleep=sleep))
+  latency = tools.Latency(median=2.0, sigma=1.0, longest=9.0)
+  drawn: list[float] = []
+  environment = tools.SlowTools(_Calls(), latency, {"slow"}, drawn)
+
+  async def play() -> None:
+    task = Task(task_id=task_id, prompt="", seed=7)
+    messages = await environment.reset(task, seed=8)
+    assert messages[0].content == f"{task_id} 8"
+    for action in ("call", "call", "answer"):
+      await environment.step(action)
+    assert await environment.score() == {"success": 1.0}
+
+  asyncio.run(play())
+  expected = [latency.seconds(7, 8, turn) for turn in range(num_slow)]
+  assert slept == drawn == expected
+
+
+def test_only_training_is_slow_and_only_meanwhile(tools: ModuleType):
+  settings = EnvironmentSettings(num_train_tasks=4, levels=(1,))
+  before = suites.SUITES["flight_booking"]
+  latency = tools.Latency(median=1e-6, sigma=0.1, longest=1e-5)
+
+  async def call(suite: suites.Suite, task: Task) -> None:
+    environment = suite.make_environment()
+    await environment.reset(task, seed=0)
+    await environment.step('<tool_call>{"name": "sort"}</tool_call>')
+
+  with tools.slow_tools(latency) as drawn:
+    suite = suites.SUITES["flight_booking"](settings)
+    asyncio.run(call(suite, suite.heldout_tasks(1, 0)[0]))
+    assert suite.demonstrate(1, 0, 1.0, False)[0].turns
+    assert not drawn
+    asyncio.run(call(suite, suite.train_tasks(0)[0]))
+    assert len(drawn) == 1
+  assert suites.SUITES["flight_booking"] is before
+
+
+# Throughput.
+
+
+@pytest.mark.parametrize("mode", ["sync", "0", "2", "8"])
+def test_a_mode_is_a_configuration_that_can_work(
+  throughput: ModuleType, mode: str
+):
+  options = throughput.read_options([])
+  settings = read_settings(throughput.make_config(options, mode))
+  config_rules.check(settings)
+  rollout = settings.rollout
+  batches = {"sync": 1, "0": 1, "2": 3, "8": 4}[mode]
+  assert rollout.max_concurrent_groups == batches * rollout.tasks_per_step
+  assert rollout.step_timeout_seconds > options.longest
+  # The largest of all modes, so that all of them run the same programs.
+  assert settings.engine.num_slots == 4 * 8 * 8
+
+
+def test_the_rate_is_of_the_steps_after_the_first(throughput: ModuleType):
+  steps = [
+    {
+      "phase": "train",
+      "timing_s/step": seconds,
+      "timing_s/rollout": seconds / 2,
+      "timing_s/learn": seconds / 4,
+      "staleness/mean": 1.0,
+      "staleness/max": 2.0,
+      "num_turns/mean": 3.0,
+      "groups/stale": 1.0,
+    }
+    for seconds in (50.0, 30.0, 8.0, 12.0)
+  ]
+  found = throughput.summarize(steps, [1.0, 15.0], episodes_per_step=10)
+  assert found["episodes_per_second"] == 1.0
+  assert found["episodes_per_second/whole"] == 0.4
+  assert found["seconds_per_step/mean"] == 10.0
+  assert found["seconds_per_step/max"] == 12.0
+  assert (found["rollout_share"], found["learn_share"]) == (0.5, 0.25)
+  assert found["tool_seconds_per_episode"] == 0.4
+  assert found["groups/stale"] == 4.0
+
+
+@pytest.mark.parametrize(
+  ("in_flight", "rate"), [(2, 0.5), (8, 2.0), (100, 10.0)]
+)
+def test_the_ideal_has_a_busy_device_or_busy_tools(
+  throughput: ModuleType, in_flight: int, rate: float
+):
+  result = {"tool_seconds_per_episode": 4.0, "in_flight": in_flight}
+  assert throughput.ideal_rate(result, 0.1) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(
+  "arguments", [["--modes", "fast"], ["--num_steps", "2"]]
+)
+def test_wrong_options_are_refused(
+  throughput: ModuleType,
+  arguments: list[str],
+  capsys: pytest.CaptureFixture[str],
+):
+  with pytest.raises(SystemExit):
+    throughput.read_options(arguments)
+  assert arguments[0] in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("jax_config")
+def test_throughput_measures_every_mode(
+  throughput: ModuleType,
+  tmp_path: pathlib.Path,
+  capsys: pytest.CaptureFixture[str],
+):
+  arguments = ["--workdir", str(tmp_path), "--tiny", "--num_steps", "3"]
+  arguments += ["--modes", "sync", "2", "--median", "0.01", "--longest", "0.5"]
+  throughput.main(arguments)
+  results = _results(tmp_path)
+  assert [(r["mode"], r["latency"]) for r in results] == [
+    ("sync", False),
+    ("1", False),
+    ("sync", True),
+    ("2", True),
+  ]
+  for result in results:
+    assert result["episodes_per_second"] > 0
+    assert bool(sum(result["drawn"])) == result["latency"]
+    assert result["staleness/max"] <= 2
+  out = capsys.readouterr().out
+  assert "| sync | 8 |" in out
+  assert "| async, 2 | 24 |" in out
+  assert "tool seconds: mean" in out
+  # What is done is not measured again.
+  throughput.main(arguments)
+  assert _results(tmp_path) == results

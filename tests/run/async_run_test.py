@@ -1,0 +1,334 @@
+"""Whole runs whose parts break, wait, stop, or are left out."""
+
+import asyncio
+import collections
+import dataclasses
+import errno
+import os
+import pathlib
+import runpy
+import shutil
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from arl_jax import train as train_lib
+from arl_jax.envs.flight_booking import FlightBookingEnv
+from arl_jax.learner.checkpoint import CheckpointStore
+from arl_jax.reporting.metrics import read_metrics
+from arl_jax.run import saves, suites
+from arl_jax.run.parts import assemble
+from arl_jax.run.settings import read_settings
+from arl_jax.run.watchdog import StalledError
+from arl_jax.trajectories import store
+
+pytestmark = pytest.mark.usefixtures("compile_cache")
+
+_CONFIG = pathlib.Path(__file__).parents[2] / "configs" / "flight_booking.py"
+_NUM_STEPS = 4
+
+
+def make_config(**changes):
+  config = runpy.run_path(str(_CONFIG))["get_config"]("runlocal")
+  changes = {
+    "warmup__num_steps": 2,
+    "evaluation__num_tasks": 1,
+    "environment__num_train_tasks": 64,
+    "learner__num_steps": _NUM_STEPS,
+  } | changes
+  with config.unlocked():
+    for key, value in changes.items():
+      section, name = key.split("__")
+      config[section][name] = value
+  return config
+
+
+def make_async(**changes):
+  return make_config(rollout__mode="async", rollout__max_staleness=2, **changes)
+
+
+def run(config, folder, *, num_devices=1):
+  return train_lib.train(
+    config, str(folder), devices=jax.devices()[:num_devices]
+  )
+
+
+def groups_of(folder):
+  return list(store.read_groups(folder / "trajectories"))
+
+
+def ordinals_of(folder):
+  return [g.ordinal for _, groups in groups_of(folder) for g in groups]
+
+
+def records_of(folder, phase="train"):
+  found = read_metrics(folder / "metrics.jsonl")
+  return [record for record in found if record["phase"] == phase]
+
+
+def final_state(config, folder):
+  parts = assemble(
+    read_settings(config),
+    saved_tokenizer=folder / "tokenizer",
+    devices=jax.devices()[:1],
+  )
+  with CheckpointStore(f"{folder}/checkpoints", create=False) as checkpoints:
+    return jax.device_get(
+      checkpoints.restore(None, parts.abstract_state()).state
+    )
+
+
+def assert_equal(one, two):
+  for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+class Desk(FlightBookingEnv):
+  """Flight booking that a test can break."""
+
+
+def use_desk(monkeypatch, desk):
+  def make(settings):
+    whole = suites.flight_booking_suite(settings)
+    return dataclasses.replace(
+      whole, make_environment=lambda: desk(style=settings.style)
+    )
+
+  monkeypatch.setitem(suites.SUITES, "flight_booking", make)
+
+
+@pytest.fixture(name="online", scope="module")
+def make_online(tmp_path_factory, compile_cache):
+  del compile_cache
+  folder = tmp_path_factory.mktemp("runs") / "online"
+  run(make_async(), folder)
+  return folder
+
+
+def test_every_trained_token_is_fresh_and_every_task_is_trained_once(online):
+  assert sorted(ordinals_of(online)) == list(range(2 * _NUM_STEPS))
+  ages = collections.Counter()
+  for step, groups in groups_of(online):
+    for row in (r for g in groups for e in g.episodes for r in e.rows):
+      ages.update((step - row.policy_versions[row.action_mask]).tolist())
+  assert min(ages) >= 0
+  assert 0 < max(ages) <= 2
+  # The metrics say the same as the episodes.
+  assert max(r["staleness/max"] for r in records_of(online)) == max(ages)
+  for record in records_of(online):
+    assert record["groups/failed"] == record["groups/stale"] == 0
+    assert record["engine_kl"] is not None
+    assert 0 < record["ess"] <= 1
+
+
+def test_a_store_holds_what_a_step_was_trained_on(online):
+  rows = list(store.read_rows(online / "trajectories"))
+  assert len(rows) == _NUM_STEPS * 2 * 4
+  for row in rows:
+    assert row.advantages is not None
+    assert len(row.advantages) == len(row.row)
+    assert not row.advantages[~row.row.action_mask].any()
+    assert row.row.tokens.dtype == np.int32
+  assert any(row.advantages.any() for row in rows)
+
+
+def test_training_on_a_store_reproduces_the_weights(online, tmp_path):
+  offline = make_async(
+    debug__mode="train_from_store", debug__store=str(online / "trajectories")
+  )
+  assert run(offline, tmp_path / "offline") == {}
+  assert_equal(
+    final_state(make_async(), online),
+    final_state(offline, tmp_path / "offline"),
+  )
+  losses = [
+    [record["loss"] for record in records_of(folder)]
+    for folder in (online, tmp_path / "offline")
+  ]
+  assert losses[0] == losses[1]
+
+
+def test_a_store_without_a_step_says_which(online, tmp_path):
+  shutil.copytree(online / "trajectories", tmp_path / "store")
+  (tmp_path / "store" / "step-00000000.jsonl").unlink()
+  config = make_async(
+    debug__mode="train_from_store", debug__store=str(tmp_path / "store")
+  )
+  with pytest.raises(ValueError, match="no step 0; it holds steps 1 to 3"):
+    run(config, tmp_path / "run")
+  # Nothing has begun, so another store may use the same folder.
+  assert not (tmp_path / "run" / "fingerprint.json").exists()
+
+
+def test_rollout_only_samples_and_learns_nothing(tmp_path):
+  run(make_async(debug__mode="rollout_only"), tmp_path)
+  assert sorted(ordinals_of(tmp_path)) == list(range(2 * _NUM_STEPS))
+  versions = {
+    int(version)
+    for row in store.read_rows(tmp_path / "trajectories")
+    for version in row.row.policy_versions[row.row.action_mask]
+  }
+  assert versions == {0}
+  assert not list((tmp_path / "checkpoints").iterdir())
+
+
+def test_a_simulated_learner_lets_versions_pass(tmp_path):
+  config = make_async(
+    debug__mode="simulated_learner", debug__learn_seconds=0.05
+  )
+  before_and_after = []
+  metrics = run(config, tmp_path)
+  before_and_after = [r["reward/mean"] for r in records_of(tmp_path, "eval")]
+  assert before_and_after == [metrics["reward/mean"]] * 2
+  newest = max(
+    int(row.row.policy_versions.max())
+    for row in store.read_rows(tmp_path / "trajectories")
+  )
+  assert newest > 0
+  assert max(r["staleness/max"] for r in records_of(tmp_path)) <= 2
+
+
+def stop_after_step(monkeypatch, last):
+  """Sends SIGTERM while a step's episodes are being stored."""
+  original = saves.Saves.store
+
+  def write(self, step, groups, advantages):
+    original(self, step, groups, advantages)
+    if step == last:
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  monkeypatch.setattr(saves.Saves, "store", write)
+
+
+@pytest.mark.parametrize("damage", ["none", "torn", "missing"])
+def test_finished_groups_wait_for_the_resume(
+  tmp_path, monkeypatch, caplog, damage
+):
+  with monkeypatch.context() as patch:
+    stop_after_step(patch, 1)
+    assert run(make_async(checkpoint__every=100), tmp_path) == {}
+  (file,) = (tmp_path / "pending").glob("00000002.jsonl")
+  text = file.read_text()
+  if damage == "torn":
+    file.write_text(text[: len(text) // 2])
+  elif damage == "missing":
+    file.unlink()
+  # Also on another number of devices.
+  run(make_async(), tmp_path, num_devices=2)
+  assert sorted(ordinals_of(tmp_path)) == list(range(2 * _NUM_STEPS))
+  assert ("run again" in caplog.text) == (damage == "torn")
+  assert [r["step"] for r in records_of(tmp_path)] == list(range(_NUM_STEPS))
+
+
+def test_a_stop_does_not_wait_for_a_tool(tmp_path, monkeypatch):
+  class Stuck(Desk):
+    async def step(self, action):
+      os.kill(os.getpid(), signal.SIGTERM)
+      monkeypatch.setattr(Stuck, "step", Stuck.hang)
+      await self.hang(action)
+
+    async def hang(self, action):
+      del action
+      await asyncio.Event().wait()
+
+  use_desk(monkeypatch, Stuck)
+  config = make_async(
+    rollout__step_timeout_seconds=3000.0,
+    rollout__episode_timeout_seconds=3000.0,
+  )
+  assert run(config, tmp_path) == {}
+  assert [r["step"] for r in records_of(tmp_path)] == []
+  assert (tmp_path / "checkpoints" / "0").exists()
+
+
+def test_a_full_disk_stops_the_run_and_costs_no_step(tmp_path, monkeypatch):
+  original = saves.TrajectoryStore.write
+
+  def fill(self, step, groups, advantages):
+    if step == 2:
+      raise OSError(errno.ENOSPC, "the disk is full: free space")
+    original(self, step, groups, advantages)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(saves.TrajectoryStore, "write", fill)
+    with pytest.raises(OSError, match="free space"):
+      run(make_async(), tmp_path)
+  run(make_async(), tmp_path)
+  assert sorted(ordinals_of(tmp_path)) == list(range(2 * _NUM_STEPS))
+
+
+def test_a_broken_environment_ends_the_run_with_the_first_cause(
+  tmp_path, monkeypatch
+):
+  class Closed(Desk):
+    count = 0
+
+    async def reset(self, task, *, seed):
+      Closed.count += 1
+      raise OSError(f"the desk is closed, visit {Closed.count}")
+
+  use_desk(monkeypatch, Closed)
+  config = make_async(failures__max_in_a_row=20)
+  # The first visit is the evaluation's, whose failures are only counted.
+  with pytest.raises(RuntimeError, match="first cause: .*closed, visit 2\n"):
+    run(config, tmp_path)
+  assert 20 < Closed.count < 60
+
+
+def test_a_run_that_stands_still_ends_and_says_where(tmp_path, monkeypatch):
+  class Silent(Desk):
+    async def step(self, action):
+      del action
+      await asyncio.Event().wait()
+
+  use_desk(monkeypatch, Silent)
+  config = make_async(
+    rollout__step_timeout_seconds=3000.0,
+    rollout__episode_timeout_seconds=3000.0,
+    failures__watchdog_seconds=4.0,
+  )
+  with pytest.raises(StalledError, match="groups running"):
+    run(config, tmp_path)
+
+
+def test_all_actors_killed_end_the_run(tmp_path, monkeypatch):
+  class Killer(Desk):
+    async def step(self, action):
+      for task in asyncio.all_tasks():
+        if task.get_name().startswith("actor "):
+          task.cancel()
+      return await super().step(action)
+
+  use_desk(monkeypatch, Killer)
+  # NeMo#3488: a trainer that polls an empty buffer for hours.
+  config = make_async(evaluation__num_tasks=1)
+  with monkeypatch.context() as patch:
+    patch.setattr(
+      "arl_jax.run.collector.measure_policy", lambda *_: asyncio.sleep(0)
+    )
+    with pytest.raises(RuntimeError, match="actors ended without an error"):
+      run(config, tmp_path)
+
+
+def test_groups_without_variance_are_replaced_up_to_a_bound(tmp_path):
+  config = make_config(
+    rollout__max_replaced_groups=3,
+    environment__reward_weights={"success": 1.0},  # never reached
+    learner__num_steps=2,
+  )
+  run(config, tmp_path)
+  assert [r["groups/replaced"] for r in records_of(tmp_path)] == [3.0, 3.0]
+  assert [r["num_updates"] for r in records_of(tmp_path)] == [0, 0]
+  assert len(ordinals_of(tmp_path)) == 4
+  assert max(ordinals_of(tmp_path)) == 9
+
+
+def test_each_evaluation_happens_once(tmp_path):
+  # tunix#1523: once per micro-batch at a boundary.
+  config = make_config(
+    evaluation__every=1, learner__num_steps=2, learner__micro_batch_rows=1
+  )
+  run(config, tmp_path)
+  assert [r["step"] for r in records_of(tmp_path, "eval")] == [0, 1, 2]
