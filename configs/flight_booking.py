@@ -139,6 +139,8 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   rollout.max_turns = 12
   rollout.max_tokens_per_turn = 40
   rollout.max_length = 224
+  # Characters of one observation, before it becomes tokens; the rest is cut.
+  rollout.max_observation_chars = 32768
   # sync: sample, then learn. async: both at once, on weights that are at most
   # max_staleness updates old. With one device, decode and updates take turns
   # on it; what overlaps with learning is the time of tools and environments.

@@ -9,6 +9,7 @@ import pytest
 
 from arl_jax import command_line
 from arl_jax.run import config_rules
+from arl_jax.run.settings import read_settings
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,7 +39,7 @@ def test_python_command_is_understood(words):
   assert words[1] == "-m"
   module = ROOT / (words[2].replace(".", "/") + ".py")
   assert module.is_file()
-  config_rules.check(command_line.parse(words[2:]).config)
+  config_rules.check(read_settings(command_line.parse(words[2:]).config))
 
 
 @pytest.mark.parametrize("words", MAKE, ids=lambda words: words[-1])

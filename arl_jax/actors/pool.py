@@ -12,6 +12,7 @@ from arl_jax.actors import seeds
 from arl_jax.actors.policy import Policy, SamplingParams
 from arl_jax.actors.rollout import Limits, run_episode
 from arl_jax.envs.environment import Environment
+from arl_jax.envs.guarded_call import describe_error
 from arl_jax.episode import Episode, EpisodeStatus, Group, Task
 from arl_jax.text.chat import ChatFormat
 
@@ -63,7 +64,7 @@ class Actor:
     """
     try:
       environment = self.make_environment()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
       return _unscored_episode(
         task, member, EpisodeStatus.FAILED, error=_describe(error)
       )
@@ -287,6 +288,6 @@ def _unscored_episode(
   )
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
   trace = "".join(traceback.format_exception(error))
-  return f"make_environment raised {type(error).__name__}: {error}\n{trace}"
+  return f"make_environment raised {describe_error(error)}\n{trace}"

@@ -74,7 +74,8 @@ RANGES: dict[str, dict[Range, str]] = {
   "warmup.optimizer": _OPTIMIZER,
   "rollout": {
     _COUNT: (
-      "tasks_per_step group_size max_turns max_tokens_per_turn max_length"
+      "tasks_per_step group_size max_turns max_tokens_per_turn max_length "
+      "max_observation_chars"
     ),
     _FROM_ZERO: (
       "top_k max_staleness max_concurrent_groups max_replaced_groups"

@@ -30,6 +30,8 @@ class RolloutSettings:
     max_turns: actions of one episode.
     max_tokens_per_turn: tokens of one action.
     max_length: tokens of one row.
+    max_observation_chars: characters of one observation; the rest is cut off,
+      with a note, before it becomes tokens.
     mode: `sync` learns after sampling, `async` at the same time.
     max_staleness: updates that may lie between sampling and learning.
     max_concurrent_groups: groups that run at once; 0 is all of a step.
@@ -48,6 +50,7 @@ class RolloutSettings:
   max_turns: int = 12
   max_tokens_per_turn: int = 40
   max_length: int = 208
+  max_observation_chars: int = 32768
   mode: Literal["sync", "async"] = "sync"
   max_staleness: int = 0
   max_concurrent_groups: int = 0

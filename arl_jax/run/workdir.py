@@ -25,6 +25,7 @@ FINGERPRINT_KEYS = (
   "rollout.max_turns",
   "rollout.max_tokens_per_turn",
   "rollout.max_length",
+  "rollout.max_observation_chars",
   "rollout.mode",
   "rollout.max_staleness",
   "rollout.max_replaced_groups",
