@@ -25,17 +25,17 @@ import warm_start
 CORRECTIONS: Mapping[str, Mapping[str, Any]] = {
   # Clipped around the policy that sampled, whichever version that was.
   "nothing": {},
+  # Policy gradients with bounded weights; nothing is clipped around a policy.
   "truncated": {
-    "learner.recompute_logprobs": True,
     "loss.importance": "truncate",
     "loss.importance_upper": 2.0,
   },
   "masked": {
-    "learner.recompute_logprobs": True,
     "loss.importance": "mask",
     "loss.importance_lower": 0.5,
     "loss.importance_upper": 2.0,
   },
+  # Clipped around the policy before the step, with bounded weights.
   "decoupled": {
     "learner.recompute_logprobs": True,
     "loss.surrogate": "decoupled",
@@ -44,6 +44,7 @@ CORRECTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 _ROWS_PER_UPDATE = 32
 _NUM_LAST_STEPS = 5
+_NUM_COMPILING_STEPS = 2
 # What a result has of its training steps: the mean, the largest, each.
 _MEANS = (
   "staleness/mean",
@@ -208,7 +209,7 @@ def summarize(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
   evals = [r for r in records if r["phase"] == "eval"]
   steps = [r for r in records if r["phase"] == "train"]
   success = [r["success"] for r in steps]
-  timed = steps[warm_start.NUM_SKIPPED_STEPS :] or steps
+  timed = steps[_NUM_COMPILING_STEPS:] or steps
   return {
     "pass@1/before": evals[0]["pass@1"],
     "pass@1/after": evals[-1]["pass@1"],

@@ -30,10 +30,12 @@ _SYNC = "sync"
 # Of which the faster one says how long an episode needs the device.
 _MODES_WITHOUT_LATENCY = (_SYNC, "1")
 _MAX_CONCURRENT_STEPS = 4
+_NUM_COMPILING_STEPS = 2
 _FIXED = (
   "num_steps",
   "tasks_per_step",
   "max_concurrent_groups",
+  "warmup_steps",
   "median",
   "sigma",
   "longest",
@@ -80,7 +82,7 @@ def read_options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     default=[_SYNC, "0", "1", "2", "4", "8"],
     help="sync, or the staleness of an asynchronous run",
   )
-  parser.add_argument("--num_steps", type=int, default=12)
+  parser.add_argument("--num_steps", type=int, default=12, help="timed ones")
   parser.add_argument("--runs", type=int, default=1)
   parser.add_argument("--tasks_per_step", type=int, help="8; 2 with --tiny")
   parser.add_argument(
@@ -88,6 +90,7 @@ def read_options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     type=int,
     help="(staleness + 1) * tasks_per_step, at most 4 * tasks_per_step",
   )
+  parser.add_argument("--warmup_steps", type=int, help="150; 4 with --tiny")
   parser.add_argument("--median", type=float, default=0.15)
   parser.add_argument("--sigma", type=float, default=1.5)
   parser.add_argument("--longest", type=float, default=20.0)
@@ -96,11 +99,10 @@ def read_options(argv: Sequence[str] | None = None) -> argparse.Namespace:
   options = parser.parse_args(argv)
   if options.tasks_per_step is None:
     options.tasks_per_step = 2 if options.tiny else 8
-  if options.num_steps <= warm_start.NUM_SKIPPED_STEPS:
-    parser.error(
-      f"--num_steps is {options.num_steps}; expected more than"
-      f" {warm_start.NUM_SKIPPED_STEPS}, the steps that are not timed"
-    )
+  if options.warmup_steps is None:
+    options.warmup_steps = 4 if options.tiny else 150
+  if options.num_steps < 1:
+    parser.error(f"--num_steps is {options.num_steps}; expected 1 or more")
   return options
 
 
@@ -131,7 +133,21 @@ def num_concurrent_groups(options: argparse.Namespace, mode: str) -> int:
     return batch_size
   if options.max_concurrent_groups is not None:
     return options.max_concurrent_groups
-  return min(int(mode) + 1, _MAX_CONCURRENT_STEPS) * batch_size
+  return min(_staleness(mode) + 1, _MAX_CONCURRENT_STEPS) * batch_size
+
+
+def timed_steps(options: argparse.Namespace, mode: str) -> slice:
+  """Returns the steps during which as many episodes begin as end.
+
+  The run goes on for as many steps more as the staleness: a run that is about
+  to end begins no more episodes, and its last steps are not like the others.
+  """
+  first = _NUM_COMPILING_STEPS + _staleness(mode)
+  return slice(first, first + options.num_steps)
+
+
+def _staleness(mode: str) -> int:
+  return 0 if mode == _SYNC else int(mode)
 
 
 def make_config(options: argparse.Namespace, mode: str) -> Any:
@@ -142,24 +158,25 @@ def make_config(options: argparse.Namespace, mode: str) -> Any:
   num_slots = group_size * max(num_concurrent_groups(options, m) for m in modes)
   # Waiting for a tool is not being late, however many of them there are.
   seconds = 3600.0 + 100 * options.longest
+  num_steps = timed_steps(options, mode).stop + _staleness(mode)
   changes = {
     "seed": options.seed,
-    "warmup.num_steps": 4 if options.tiny else 60,
+    "warmup.num_steps": options.warmup_steps,
     "rollout.tasks_per_step": options.tasks_per_step,
     "rollout.group_size": group_size,
     "rollout.mode": "sync" if mode == _SYNC else "async",
-    "rollout.max_staleness": 0 if mode == _SYNC else int(mode),
+    "rollout.max_staleness": _staleness(mode),
     "rollout.max_concurrent_groups": num_concurrent_groups(options, mode),
     "rollout.step_timeout_seconds": 60.0 + options.longest,
     "rollout.episode_timeout_seconds": seconds,
     "rollout.group_timeout_seconds": 2 * seconds,
-    "learner.num_steps": options.num_steps,
+    "learner.num_steps": num_steps,
     "learner.minibatches_per_step": 1 if options.tiny else 2,
     # One length, so that nothing compiles in the middle of a run.
     "learner.packed_lengths": (400,),
     "optimizer.learning_rate": 1e-9,
     "evaluation.num_tasks": 1,
-    "checkpoint.every": options.num_steps,
+    "checkpoint.every": num_steps,
     "store.max_gigabytes": 0.0,
     **warm_start.many_slots(num_slots),
   }
@@ -191,6 +208,7 @@ def measure(
     **summarize(
       records,
       drawn,
+      timed=timed_steps(options, mode),
       episodes_per_step=rollout.tasks_per_step * rollout.group_size,
     ),
   }
@@ -202,6 +220,7 @@ def summarize(
   records: Sequence[Mapping[str, Any]],
   drawn: Sequence[float],
   *,
+  timed: slice,
   episodes_per_step: int,
 ) -> dict[str, Any]:
   """Makes a result of a run's metrics.
@@ -209,24 +228,24 @@ def summarize(
   Args:
     records: what the run wrote.
     drawn: seconds of every tool call of its training.
+    timed: the steps whose time counts.
     episodes_per_step: those that a step is trained on.
   """
-  steps = [r for r in records if r["phase"] == "train"]
-  timed = steps[warm_start.NUM_SKIPPED_STEPS :]
-  seconds = [r["timing_s/step"] for r in timed]
+  all_steps = [r for r in records if r["phase"] == "train"]
+  steps = all_steps[timed]
+  seconds = [r["timing_s/step"] for r in steps]
   wall = sum(seconds)
-  whole = sum(r["timing_s/step"] for r in steps)
-  num_episodes = len(steps) * episodes_per_step
+  num_episodes = len(all_steps) * episodes_per_step
   return {
-    "episodes_per_second": len(timed) * episodes_per_step / wall,
-    "episodes_per_second/whole": num_episodes / whole,
-    "seconds_per_step/mean": wall / len(timed),
+    "episodes_per_second": len(steps) * episodes_per_step / wall,
+    "seconds_per_step/mean": wall / len(steps),
     "seconds_per_step/max": max(seconds),
-    "rollout_share": sum(r["timing_s/rollout"] for r in timed) / wall,
-    "learn_share": sum(r["timing_s/learn"] for r in timed) / wall,
-    "staleness/mean": warm_start.mean_of(timed, "staleness/mean"),
+    "rollout_share": sum(r["timing_s/rollout"] for r in steps) / wall,
+    "learn_share": sum(r["timing_s/learn"] for r in steps) / wall,
+    "staleness/mean": warm_start.mean_of(steps, "staleness/mean"),
     "staleness/max": warm_start.max_of(steps, "staleness/max"),
     "num_turns": warm_start.mean_of(steps, "num_turns/mean"),
+    "num_updates": warm_start.mean_of(steps, "num_updates"),
     "groups/stale": sum(r["groups/stale"] for r in steps),
     "tool_seconds_per_episode": sum(drawn) / num_episodes,
     "drawn": [round(x, 4) for x in drawn],
@@ -277,7 +296,6 @@ def table(results: Sequence[Mapping[str, Any]], model_seconds: float) -> str:
         mode if mode == _SYNC else f"async, {mode}",
         str(found[0]["in_flight"]),
         f"{rate:.2f}",
-        mean("episodes_per_second/whole", 2),
         f"{ideal:.2f}",
         f"{rate / ideal:.2f}",
         mean("seconds_per_step/mean", 2),
@@ -292,7 +310,6 @@ def table(results: Sequence[Mapping[str, Any]], model_seconds: float) -> str:
     "mode, staleness",
     "episodes in flight",
     "episodes/s",
-    "episodes/s, whole run",
     "ideal",
     "share of it",
     "seconds a step",

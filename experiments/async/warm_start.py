@@ -5,6 +5,7 @@ the same weights, the same tokenizer and the same tasks.
 """
 
 from collections.abc import Mapping, Sequence
+import functools
 import gc
 import json
 import os
@@ -23,8 +24,6 @@ from arl_jax.train import train
 
 _CONFIG = pathlib.Path(__file__).parents[2] / "configs" / "flight_booking.py"
 _DECODE_ROWS = (32, 128, 512)
-# The first steps compile, and in async mode wait for the first episodes.
-NUM_SKIPPED_STEPS = 2
 
 
 def make_config(*, tiny: bool, changes: Mapping[str, Any]) -> Any:
@@ -34,14 +33,18 @@ def make_config(*, tiny: bool, changes: Mapping[str, Any]) -> Any:
     tiny: whether it is the variant of two steps of a toy policy.
     changes: values by dotted key.
   """
-  config = runpy.run_path(str(_CONFIG))["get_config"](
-    "runlocal" if tiny else None
-  )
+  config = _config_file()["get_config"]("runlocal" if tiny else None)
   with config.unlocked():
     for key, value in changes.items():
       section, _, name = key.rpartition(".")
       (config[section] if section else config)[name] = value
   return config
+
+
+@functools.cache
+def _config_file() -> Mapping[str, Any]:
+  """Reads the file once: whoever edits it changes no run of a long study."""
+  return runpy.run_path(str(_CONFIG))
 
 
 def many_slots(num_episodes: int) -> dict[str, Any]:
