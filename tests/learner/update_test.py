@@ -59,7 +59,7 @@ def on_rows(batch, function):
 def test_micro_batches_add_up_to_the_whole(make_learner, make_batch, loss):
   batch = make_batch()
   advantages = normal(batch)
-  ages = np.float32(np.indices(batch.tokens.shape).sum(axis=0) % 4)
+  ages = (np.indices(batch.tokens.shape).sum(axis=0) % 4).astype(np.float32)
   initial, fns = make_learner(loss, SGD)
   results = []
   for size in (8, 4, 2):

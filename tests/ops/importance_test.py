@@ -89,7 +89,7 @@ def test_interpolation_by_age():
   golden.assert_close(actual, [[-2.0, -2.0, -1.5, -1.25, -0.5]])
   for position in (0, 1):
     grad = jax.grad(
-      lambda *pair: arl.interpolated_logprobs(*pair, ages, mask).sum(),
+      lambda a, b: arl.interpolated_logprobs(a, b, ages, mask).sum(),
       argnums=position,
     )(new, old)
     np.testing.assert_array_equal(grad, np.zeros((1, 5)))

@@ -131,7 +131,7 @@ def test_a_store_holds_what_a_step_was_trained_on(online):
     assert len(row.advantages) == len(row.row)
     assert not row.advantages[~row.row.action_mask].any()
     assert row.row.tokens.dtype == np.int32
-  assert any(row.advantages.any() for row in rows)
+  assert any(np.any(row.advantages) for row in rows)
 
 
 def test_training_on_a_store_reproduces_the_weights(online, tmp_path):
