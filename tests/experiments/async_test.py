@@ -8,15 +8,8 @@ from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from arl_jax.learner.surrogates import (
-  SURROGATES,
-  Terms,
-  importance_weights,
-)
 from arl_jax.run import config_rules
 from arl_jax.run.settings import read_settings
 
@@ -62,31 +55,6 @@ def _results(folder: pathlib.Path) -> list[dict[str, Any]]:
 # Learning.
 
 
-def test_truncated_and_decoupled_are_one_loss(learning: ModuleType):
-  rng = np.random.default_rng(0)
-  shape = (4, 16)
-  current, old, behavior, advantages = rng.normal(0, 0.7, (4, *shape))
-  terms = Terms(
-    logprobs=jnp.asarray(current - 2),
-    entropies=jnp.zeros(shape),
-    old_logprobs=jnp.asarray(old - 2),
-    behavior_logprobs=jnp.asarray(behavior - 2),
-    advantages=jnp.asarray(advantages),
-    mask=jnp.ones(shape, bool),
-    turn_ids=jnp.zeros(shape, jnp.int32),
-    num_turns=1,
-  )
-  options = learning.read_options([])
-  losses = []
-  for name in ("truncated", "decoupled"):
-    config = learning.make_config(options, 0, 4, name)
-    loss = read_settings(config).loss
-    values = SURROGATES[loss.surrogate](terms, loss)  # type: ignore[index]
-    weights = importance_weights(terms, loss)
-    losses.append(values if weights is None else values * weights)
-  np.testing.assert_allclose(*losses, rtol=1e-5)
-
-
 def test_a_seed_is_whole_before_the_next_begins(learning: ModuleType):
   options = learning.read_options(
     ["--seeds", "3", "4", "--staleness", "0", "8"]
@@ -115,7 +83,7 @@ def test_a_correction_is_a_configuration_that_can_work(
   num_groups = (staleness + 1) * rollout.tasks_per_step
   assert rollout.max_concurrent_groups == num_groups
   assert settings.engine.num_slots == num_groups * rollout.group_size
-  assert settings.learner.recompute_logprobs == (correction != "nothing")
+  assert settings.learner.recompute_logprobs == (correction == "decoupled")
   assert (loss.surrogate, loss.importance) == {
     "nothing": ("clipped", "none"),
     "truncated": ("clipped", "truncate"),
@@ -282,7 +250,18 @@ def test_a_mode_is_a_configuration_that_can_work(
   assert settings.engine.num_slots == 4 * 8 * 8
 
 
-def test_the_rate_is_of_the_steps_after_the_first(throughput: ModuleType):
+@pytest.mark.parametrize(
+  ("mode", "first", "total"), [("sync", 2, 5), ("0", 2, 5), ("4", 6, 13)]
+)
+def test_a_run_goes_on_beside_the_steps_that_are_timed(
+  throughput: ModuleType, mode: str, first: int, total: int
+):
+  options = throughput.read_options(["--num_steps", "3"])
+  assert throughput.timed_steps(options, mode) == slice(first, first + 3)
+  assert throughput.make_config(options, mode).learner.num_steps == total
+
+
+def test_the_rate_is_of_the_steps_that_are_timed(throughput: ModuleType):
   steps = [
     {
       "phase": "train",
@@ -294,16 +273,17 @@ def test_the_rate_is_of_the_steps_after_the_first(throughput: ModuleType):
       "num_turns/mean": 3.0,
       "groups/stale": 1.0,
     }
-    for seconds in (50.0, 30.0, 8.0, 12.0)
+    for seconds in (50.0, 8.0, 12.0, 30.0)
   ]
-  found = throughput.summarize(steps, [1.0, 15.0], episodes_per_step=10)
+  found = throughput.summarize(
+    steps, [1.0, 15.0], timed=slice(1, 3), episodes_per_step=10
+  )
   assert found["episodes_per_second"] == 1.0
-  assert found["episodes_per_second/whole"] == 0.4
   assert found["seconds_per_step/mean"] == 10.0
   assert found["seconds_per_step/max"] == 12.0
   assert (found["rollout_share"], found["learn_share"]) == (0.5, 0.25)
   assert found["tool_seconds_per_episode"] == 0.4
-  assert found["groups/stale"] == 4.0
+  assert found["groups/stale"] == 2.0
 
 
 @pytest.mark.parametrize(
@@ -317,7 +297,7 @@ def test_the_ideal_has_a_busy_device_or_busy_tools(
 
 
 @pytest.mark.parametrize(
-  "arguments", [["--modes", "fast"], ["--num_steps", "2"]]
+  "arguments", [["--modes", "fast"], ["--num_steps", "0"]]
 )
 def test_wrong_options_are_refused(
   throughput: ModuleType,
@@ -336,7 +316,7 @@ def test_throughput_measures_every_mode(
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ):
-  arguments = ["--workdir", str(tmp_path), "--tiny", "--num_steps", "3"]
+  arguments = ["--workdir", str(tmp_path), "--tiny", "--num_steps", "1"]
   arguments += ["--modes", "sync", "2", "--median", "0.01", "--longest", "0.5"]
   throughput.main(arguments)
   results = _results(tmp_path)
