@@ -2,6 +2,7 @@
 # make test        lint, types and the fast tests, on the oldest and the newest
 #                  supported Python where both are found
 # make test-slow   the tests that take minutes
+# make test-async  those of actors, faults and resume alone, TIMES times in a row
 # make lint        ruff and pyright alone
 # make format      let ruff rewrite
 # make .venv       install alone
@@ -38,7 +39,18 @@ PYTEST := pytest -q -n auto --maxprocesses 4 --dist loadfile
 # takes a third less CPU time over them; other systems ignore this.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-.PHONY: train test test-fast test-slow test-newest lint format .venv
+# What has to hold however things are timed, so one pass says little.
+ASYNC_TESTS := tests/actors tests/trajectories tests/run/async_run_test.py \
+  tests/run/kill_test.py tests/run/watchdog_test.py \
+  tests/run/stop_signal_test.py tests/run/device_turns_test.py \
+  tests/bridge/engine_switch_test.py tests/bridge/engine_lifecycle_test.py \
+  tests/bridge/slots_test.py tests/envs/tools_test.py \
+  tests/envs/off_loop_test.py tests/envs/guarded_call_test.py \
+  tests/envs/tool_environment_test.py tests/learner/torn_checkpoint_test.py \
+  tests/learner/off_policy_test.py
+TIMES ?= 1
+
+.PHONY: train test test-fast test-slow test-async test-newest lint format .venv
 
 train: $(STAMP)
 	$(BIN)/python -m arl_jax.main --config=$(CONFIG) --workdir=$(WORKDIR) $(ARGS)
@@ -50,6 +62,10 @@ test-fast: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -q -m slow $(PYTEST_ARGS)
+
+test-async: $(STAMP)
+	@for i in $$(seq $(TIMES)); do \
+	  $(BIN)/$(PYTEST) $(PYTEST_ARGS) $(ASYNC_TESTS) || exit 1; done
 
 # The newest Python, when it is here and is not the one in use already.
 test-newest: test-fast
