@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 from typing import Any
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,9 @@ from arl_jax.types import PyTree
 _MAX_REASON_LENGTH = 240
 # Words of the array reader for faults of this machine, not of the files.
 _NOT_DAMAGE = ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED")
+
+# Of the coroutines by which arrays are read and written.
+_NEVER_BEGUN = r"coroutine '.*(_read_|_write_|serialize).*' was never awaited"
 
 
 class DamagedError(Exception):
@@ -87,9 +91,12 @@ def hide_late_errors() -> None:
 
   The first failure closes the event loop of the array store. Reads and writes
   of other arrays end later, from other threads and at any time, and find no
-  loop or no listener; what they then print only hides the message that
-  matters. So the filters stay.
+  loop or no listener, or never begin; what they then print only hides the
+  message that matters. So the filters stay.
   """
+  warnings.filterwarnings(
+    "ignore", message=_NEVER_BEGUN, category=RuntimeWarning
+  )
   if not isinstance(sys.unraisablehook, _LateErrorFilter):
     sys.unraisablehook = _LateErrorFilter(sys.unraisablehook)
   logging.getLogger("asyncio").addFilter(_not_a_late_error)
