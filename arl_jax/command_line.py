@@ -148,7 +148,10 @@ def user_error(error: BaseException) -> str | None:
     return str(error)
   if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
     place = f": {error.filename}" if error.filename else ""
-    return f"{error.strerror}{place}"
+    advice = ""
+    if error.errno == errno.ENOSPC and "Free" not in str(error.strerror):
+      advice = "; free space on the disk of --workdir, then run it again"
+    return f"{error.strerror}{place}{advice}"
   return None
 
 

@@ -1,9 +1,10 @@
 """Measures a policy: `python -m arl_jax.evaluate --config=F --workdir=W`."""
 
-import asyncio
 from collections.abc import Sequence
 import dataclasses
 import json
+import logging
+import math
 import pathlib
 
 import numpy as np
@@ -13,6 +14,8 @@ from arl_jax.actors.pool import Actor, run_tasks
 from arl_jax.episode import Episode, Task
 from arl_jax.reporting import statistics
 from arl_jax.reporting.episode_metrics import episode_metrics
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,7 @@ async def evaluate_policy(
   *,
   samples_per_task: int,
   max_concurrent: int,
+  timeout_seconds: float = math.inf,
 ) -> Evaluation:
   """Runs the tasks; an episode that failed counts as not solved.
 
@@ -43,13 +47,25 @@ async def evaluate_policy(
     tasks: held out from training.
     samples_per_task: episodes of each task.
     max_concurrent: episodes that run at the same time.
+    timeout_seconds: time for one episode, whatever its limits do.
   """
   episodes = await run_tasks(
     actor,
     tasks,
     max_concurrent=max_concurrent,
     samples_per_task=samples_per_task,
+    timeout_seconds=timeout_seconds,
   )
+  failed = [episode for episode in episodes if not episode.status.finished]
+  if failed:
+    _LOGGER.warning(
+      "%d of %d episodes of an evaluation did not finish; the first, of task"
+      " %r: %s",
+      len(failed),
+      len(episodes),
+      failed[0].task.task_id,
+      failed[0].error,
+    )
   return Evaluation(
     metrics=summarize(episodes, samples_per_task=samples_per_task),
     episodes=episodes,
@@ -120,8 +136,9 @@ def _evaluate(arguments: command_line.Arguments) -> None:
   command_line.connect(arguments)
   # Imported here: train imports this module.
   from arl_jax import train
+  from arl_jax.run.guard import run_loop
 
-  evaluation = asyncio.run(
+  evaluation = run_loop(
     train.evaluate_checkpoint(arguments.config, arguments.workdir)
   )
   print(format_evaluation(evaluation.metrics))

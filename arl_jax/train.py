@@ -72,6 +72,8 @@ def train(
     source = TaskSource(
       parts.suite.train_tasks(settings.seed), seed=settings.seed
     )
+    if not resuming:
+      workdir_lib.check_no_trajectories(workdir)
     if not settings.debug.samples and not resuming:
       check_steps(settings.debug.store, 0, settings.learner.num_steps)
     # Whatever the user got wrong has been found by now: the run begins.
@@ -244,7 +246,10 @@ async def _train(
     if stop.requested:
       save()
       saves.wait()
-      print(f"stopped at step {version}; the same command goes on")
+      again = "the same command goes on"
+      if learner.state is None:
+        again = f"config.debug.mode {settings.debug.mode} cannot go on"
+      print(f"stopped at step {version}; {again}")
       return None
     saves.wait()
     evaluation = await measure()

@@ -117,7 +117,11 @@ def test_users_errors_are_told_from_bugs():
   assert find(config_lib.ConfigError("typo")) == "typo"
   assert find(ours) == "successes is 3; expected 0 to n, which is 2."
   assert find(ExceptionGroup("one", [ours])) == find(ours)
-  assert find(full) == "No space left on device: x.json"
+  advice = "free space on the disk of --workdir, then run it again"
+  assert find(full) == f"No space left on device: x.json; {advice}"
+  # One of ours has said all that already.
+  said = OSError(errno.ENOSPC, "The disk is full. Free space there")
+  assert find(said) == "The disk is full. Free space there"
   assert isinstance(theirs, ValueError)
   assert find(theirs) is None
   assert find(ExceptionGroup("two", [ours, theirs])) is None

@@ -1,10 +1,12 @@
 """An evaluation's numbers, worked out by hand."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
 from arl_jax.episode import Episode, EpisodeStatus, Group, Row, Task, Turn
-from arl_jax.evaluate import format_evaluation, summarize
+from arl_jax.evaluate import evaluate_policy, format_evaluation, summarize
 from arl_jax.reporting.episode_metrics import episode_metrics, group_metrics
 
 
@@ -74,6 +76,20 @@ def test_failed_episodes_count_as_failures():
   metrics = summarize(episodes, samples_per_task=1)
   assert metrics["pass@1"] == 0.5
   assert metrics["failed_fraction"] == 0.5
+
+
+def test_the_first_cause_of_failed_episodes_is_said(monkeypatch, caplog):
+  async def run_tasks(actor, tasks, **_):
+    del actor, tasks
+    failed = episode(0, status=EpisodeStatus.FAILED)
+    return [episode(1), failed, failed]
+
+  monkeypatch.setattr("arl_jax.evaluate.run_tasks", run_tasks)
+  asyncio.run(
+    evaluate_policy(None, [], samples_per_task=1, max_concurrent=1)  # pyright: ignore[reportArgumentType]
+  )
+  assert "2 of 3 episodes" in caplog.text
+  assert "boom" in caplog.text
 
 
 def test_lengths_tools_and_truncation():

@@ -137,6 +137,7 @@ async def run_tasks(
   *,
   max_concurrent: int,
   samples_per_task: int = 1,
+  timeout_seconds: float = math.inf,
   on_episode: Callable[[Episode], None] | None = None,
 ) -> list[Episode]:
   """Runs a list of tasks, for evaluation or to collect data.
@@ -148,6 +149,8 @@ async def run_tasks(
     tasks: what is asked.
     max_concurrent: episodes that run at the same time.
     samples_per_task: episodes of each task.
+    timeout_seconds: time for one episode, also for one that ignores its own
+      limit.
     on_episode: called with each episode as it ends, in that order.
 
   Returns:
@@ -167,7 +170,11 @@ async def run_tasks(
   async def work() -> None:
     for index, (ordinal, member) in pending:
       (episodes[index],) = await _run_members(
-        actor, tasks[ordinal], ordinal=ordinal, members=(member,)
+        actor,
+        tasks[ordinal],
+        ordinal=ordinal,
+        members=(member,),
+        timeout_seconds=timeout_seconds,
       )
       if on_episode is not None:
         on_episode(episodes[index])

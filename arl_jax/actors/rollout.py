@@ -32,6 +32,8 @@ from arl_jax.episode import (
 from arl_jax.text.chat import ChatFormat
 
 T = TypeVar("T")
+# Of an error's text, which the policy never sees.
+_MAX_ERROR_CHARS = 32768
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,7 +161,7 @@ async def run_episode(
     prompt=draft.prompt,
     reward_components=draft.components if status.finished else {},
     # What an environment raises may hold anything, too.
-    error=answers.clean_text(error, max_chars=limits.max_observation_chars),
+    error=answers.clean_text(error, max_chars=_MAX_ERROR_CHARS),
     seconds=time.perf_counter() - start,
   )
 

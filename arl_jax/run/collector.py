@@ -124,6 +124,7 @@ class Actors:
     self._replacements = Replacements(rollout.max_replaced_groups)
     self._budget = FailureBudget(settings.failures.max_in_a_row)
     self._producer: asyncio.Task[Any] | None = None
+    self._measuring = False
     self._counted: dict[str, float] = {}
     # Nothing is in flight between two steps of synchronous training, so one
     # that is cut short is done again as it would have been.
@@ -142,7 +143,11 @@ class Actors:
 
   async def measure(self) -> Evaluation:
     """Evaluates on held-out tasks, beside the training and not through it."""
-    return await measure_policy(self._parts, self._engine)
+    self._measuring = True
+    try:
+      return await measure_policy(self._parts, self._engine)
+    finally:
+      self._measuring = False
 
   def start(self) -> None:
     """Starts the workers."""
@@ -218,8 +223,9 @@ class Actors:
 
   def _status(self) -> str:
     gate = self._gate
+    beside = "an evaluation runs, " if self._measuring else ""
     return (
-      f"{gate.running} groups running, {len(self._queue)} waiting, "
+      f"{beside}{gate.running} groups running, {len(self._queue)} waiting, "
       f"{gate.accepted} accepted, {gate.rejected} rejected, {gate.failed} "
       f"failed at version {gate.version}"
     )
@@ -240,6 +246,7 @@ async def measure_policy(parts: RunParts, engine: Engine) -> Evaluation:
     parts.suite.heldout_tasks(settings.num_tasks, _HELDOUT_SEED),
     samples_per_task=settings.samples_per_task,
     max_concurrent=parts.settings.engine.num_slots,
+    timeout_seconds=parts.settings.rollout.group_timeout_seconds,
   )
   engine.forget()
   return evaluation

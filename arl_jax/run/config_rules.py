@@ -30,6 +30,7 @@ def check(settings: Any) -> None:
     _check_schedule,
     _check_sampling,
     _check_debug,
+    _check_watchdog,
     _check_truncated_sampling,
     _check_engine,
     _check_lengths,
@@ -143,6 +144,17 @@ def _check_sampling(settings: Any) -> Iterator[str]:
     yield (
       f"config.rollout.max_replaced_groups is {rollout.max_replaced_groups}, "
       "but groups of one episode never have variance; use 0."
+    )
+
+
+def _check_watchdog(settings: Any) -> Iterator[str]:
+  watchdog = settings.failures.watchdog_seconds
+  step = settings.rollout.step_timeout_seconds
+  if 0 < watchdog <= step:
+    yield (
+      f"config.failures.watchdog_seconds is {watchdog}, but an answer of the "
+      f"environment may take config.rollout.step_timeout_seconds, {step}, in "
+      "which nothing moves; use more, or 0 for no watchdog."
     )
 
 

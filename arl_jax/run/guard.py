@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 import contextlib
+import logging
 from typing import Any, Self, TypeVar
 
 from arl_jax.run.watchdog import StalledError, Watchdog
 
 T = TypeVar("T")
+
+_CLOSE_SECONDS = 5.0
+_LOGGER = logging.getLogger(__name__)
 
 
 class Guard:
@@ -32,7 +36,7 @@ class Guard:
       StalledError: if nothing moved; it says which component stood still.
     """
     try:
-      return asyncio.run(work)
+      return run_loop(work)
     except asyncio.CancelledError as error:
       raise self._stalled or error from None
 
@@ -52,3 +56,35 @@ class Guard:
     self._watchdog.enter_context(
       Watchdog(self._seconds, components, on_stall=end)
     )
+
+
+def run_loop(work: Coroutine[Any, Any, T]) -> T:
+  """Runs a coroutine in a loop of its own, and leaves what does not end.
+
+  Not `asyncio.run`: it waits for an environment that ignores cancellation.
+  """
+  loop = asyncio.new_event_loop()
+  try:
+    return loop.run_until_complete(work)
+  finally:
+    _close(loop)
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+  try:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+      task.cancel()
+    if tasks:
+      _, left = loop.run_until_complete(
+        asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
+      )
+      if left:
+        _LOGGER.warning(
+          "%d tasks ignored their cancellation and are left, the first: %r",
+          len(left),
+          next(iter(left)),
+        )
+    loop.run_until_complete(loop.shutdown_asyncgens())
+  finally:
+    loop.close()

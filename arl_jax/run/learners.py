@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from arl_jax.envs.off_loop import call_off_loop
 from arl_jax.episode import Group
 from arl_jax.run.device_turns import take_turns
 from arl_jax.run.learner_step import learn
@@ -74,7 +75,8 @@ class PolicyLearner:
   ) -> tuple[dict[str, float], Advantages | None]:
     """Takes the updates of one step, off the event loop."""
     self._doing = f"learns from step {version}"
-    learned = await asyncio.to_thread(
+    # A daemon thread: whoever stops at once need not wait for an update.
+    learned = await call_off_loop(
       learn,
       self._parts,
       self._fns,
@@ -82,6 +84,7 @@ class PolicyLearner:
       self.reference,
       groups,
       version,
+      name="learner",
     )
     self.state = learned.state
     self._doing = "waits for groups"

@@ -42,9 +42,9 @@ class Start:
 class Saves:
   """Owns a run's checkpoints, its finished groups, and its trajectories.
 
-  A checkpoint alone decides what a resume does: it names the tasks that were
-  given out and not trained on, and they run again. The groups among them that
-  had finished lie beside it, and are used instead where they can be read.
+  A checkpoint names the tasks that were given out and not trained on, and a
+  resume runs them again. The groups among them that had finished lie beside
+  it, and are used instead where they can be read.
   """
 
   def __init__(self, folder: pathlib.Path, settings: Settings):
@@ -54,12 +54,11 @@ class Saves:
       str(folder / "checkpoints"), keep=settings.checkpoint.keep
     )
     self._every = settings.checkpoint.every
-    self._trajectories = None
-    if settings.store.max_gigabytes and settings.debug.samples:
-      self._trajectories = TrajectoryStore(
-        folder / "trajectories",
-        max_bytes=math.ceil(settings.store.max_gigabytes * 2**30),
-      )
+    self._trajectories = TrajectoryStore(
+      folder / "trajectories",
+      max_bytes=math.ceil(settings.store.max_gigabytes * 2**30) or None,
+    )
+    self._stores = settings.store.max_gigabytes > 0 and settings.debug.samples
     self._saved: int | None = None
 
   def __enter__(self) -> Self:
@@ -71,7 +70,6 @@ class Saves:
   def restore(self, parts: RunParts) -> Start | None:
     """Returns where the newest whole checkpoint left the run, None if new."""
     if self._checkpoints.latest_step() is None:
-      self._truncate(0)
       return None
     found = self._checkpoints.restore(
       None,
@@ -79,7 +77,8 @@ class Saves:
       with_reference=parts.settings.loss.kl_weight > 0,
     )
     self._saved = found.step
-    self._truncate(found.step)
+    # Also where none are stored from now on: what is there stays true.
+    self._trajectories.truncate(found.step)
     cursor, waiting = {name: found.extras[name] for name in _NEW_STREAM}, ()
     finished = pending.load_pending(self._pending, found.step)
     if finished is not None:
@@ -131,13 +130,9 @@ class Saves:
     advantages: Advantages | None,
   ) -> None:
     """Writes the episodes that a step was trained on."""
-    if self._trajectories is not None:
+    if self._stores:
       self._trajectories.write(step, groups, advantages)
 
   def wait(self) -> None:
     """Waits until all is on disk; raises what went wrong."""
     self._checkpoints.wait()
-
-  def _truncate(self, step: int) -> None:
-    if self._trajectories is not None:
-      self._trajectories.truncate(step)

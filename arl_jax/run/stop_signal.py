@@ -9,10 +9,7 @@ from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
-_MESSAGE = (
-  "\nstopping: what is done is saved, and the same command goes on from there;"
-  " once more to stop at once"
-)
+_MESSAGE = "\nstopping after what cannot wait; once more to stop at once"
 
 
 class StopSignal:

@@ -74,7 +74,10 @@ def check_steps(folder: str | pathlib.Path, first: int, end: int) -> None:
   Raises:
     ValueError: if the folder is no store, or one of them is missing.
   """
-  steps = store.read_steps(pathlib.Path(folder))
+  try:
+    steps = store.read_steps(pathlib.Path(folder))
+  except ValueError as error:
+    raise ValueError(f"config.debug.store: {error}") from error
   for step in range(first, end):
     if step not in steps:
       have = f"steps {min(steps)} to {max(steps)}" if steps else "none"

@@ -15,7 +15,7 @@ from typing import Self
 
 _LOGGER = logging.getLogger(__name__)
 # Threads whose place is told, by the beginnings of their names.
-_THREADS = ("MainThread", "device", "engine")
+_THREADS = ("MainThread", "device", "engine", "learner")
 _NUM_FRAMES = 4
 _MAX_POLL_SECONDS = 1.0
 _POLLS = 4

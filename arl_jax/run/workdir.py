@@ -104,6 +104,21 @@ def claim_workdir(
   file.write_text(fingerprint(config), encoding="utf-8")
 
 
+def check_no_trajectories(workdir: str | pathlib.Path) -> None:
+  """Refuses to begin anew where an earlier run left its episodes.
+
+  Raises:
+    ConfigError: if there are any.
+  """
+  folder = pathlib.Path(workdir) / "trajectories"
+  if any(folder.glob("step-*.jsonl")):
+    raise config_lib.ConfigError(
+      f"workdir {workdir} has no checkpoint to go on from, but {folder} holds"
+      " the episodes of an earlier run, which this one would write over. Move"
+      " them away, or give another --workdir."
+    )
+
+
 def check_workdir(
   config: config_lib.Section, workdir: str | pathlib.Path
 ) -> None:

