@@ -276,7 +276,9 @@ def _begin(
 def _collector(parts: RunParts, start: Start, source: TaskSource) -> Collector:
   debug = parts.settings.debug
   if not debug.samples:
-    return StoredBatches(debug.store, version=start.version)
+    return StoredBatches(
+      debug.store, version=start.version, rollout=parts.settings.rollout
+    )
   return Actors(
     parts,
     start.state.params,

@@ -8,15 +8,29 @@ from typing import Any, Self
 from arl_jax.episode import Group
 from arl_jax.evaluate import Evaluation
 from arl_jax.run.collector import Cursor
+from arl_jax.run.settings import RolloutSettings
 from arl_jax.trajectories import store
 
 
 class StoredBatches:
   """Brings back the steps of an earlier run, one for one."""
 
-  def __init__(self, folder: str | pathlib.Path, *, version: int):
-    """Opens a folder of trajectories; reading starts at step `version`."""
+  def __init__(
+    self,
+    folder: str | pathlib.Path,
+    *,
+    version: int,
+    rollout: RolloutSettings,
+  ):
+    """Opens a folder of trajectories.
+
+    Args:
+      folder: with a file for each step.
+      version: the first step to read.
+      rollout: the sizes that a step has to fit.
+    """
     self._folder = pathlib.Path(folder)
+    self._rollout = rollout
     self._version = version
 
   async def __aenter__(self) -> Self:
@@ -36,10 +50,14 @@ class StoredBatches:
     """Reads the groups of the next step.
 
     Raises:
-      ValueError: if the store does not have that step.
+      ValueError: if the store does not have that step, or it does not fit.
     """
     check_steps(self._folder, self._version, self._version + 1)
-    return await asyncio.to_thread(store.read_step, self._folder, self._version)
+    groups = await asyncio.to_thread(
+      store.read_step, self._folder, self._version
+    )
+    self._check_sizes(groups)
+    return groups
 
   def close(self, groups: Sequence[Group]) -> None:
     """Does nothing: no task is in flight."""
@@ -66,6 +84,37 @@ class StoredBatches:
   def components(self) -> dict[str, Callable[[], str]]:
     """Returns how far reading is."""
     return {"store": lambda: f"step {self._version}"}
+
+  def _check_sizes(self, groups: Sequence[Group]) -> None:
+    episodes = [episode for group in groups for episode in group.episodes]
+    rows = [row for episode in episodes for row in episode.rows]
+    rollout = self._rollout
+    for what, found, key, most in (
+      (
+        "rows",
+        len(rows),
+        "tasks_per_step * group_size",
+        rollout.tasks_per_step * rollout.group_size,
+      ),
+      (
+        "tokens in a row",
+        max(map(len, rows), default=0),
+        "max_length",
+        rollout.max_length,
+      ),
+      (
+        "turns in an episode",
+        max(len(episode.turns) for episode in episodes),
+        "max_turns",
+        rollout.max_turns,
+      ),
+    ):
+      if found > most:
+        raise ValueError(
+          f"step {self._version} of config.debug.store {self._folder} has"
+          f" {found} {what}, and config.rollout.{key} is {most}; use the"
+          " rollout section of the run that made the store"
+        )
 
 
 def check_steps(folder: str | pathlib.Path, first: int, end: int) -> None:

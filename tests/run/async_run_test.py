@@ -166,6 +166,16 @@ def test_a_store_without_a_step_says_which(online, tmp_path):
   assert not (tmp_path / "run" / "fingerprint.json").exists()
 
 
+def test_a_store_that_does_not_fit_names_the_key(online, tmp_path):
+  config = make_async(
+    debug__mode="train_from_store",
+    debug__store=str(online / "trajectories"),
+    rollout__group_size=2,
+  )
+  with pytest.raises(ValueError, match=r"tasks_per_step \* group_size is 4;"):
+    run(config, tmp_path)
+
+
 def test_rollout_only_samples_and_learns_nothing(tmp_path):
   run(make_async(debug__mode="rollout_only"), tmp_path)
   assert sorted(ordinals_of(tmp_path)) == list(range(2 * _NUM_STEPS))
