@@ -3,8 +3,6 @@
 import asyncio
 import json
 import os
-import pathlib
-import runpy
 import signal
 
 import jax
@@ -15,49 +13,10 @@ from arl_jax import config as config_lib
 from arl_jax import train as train_lib
 from arl_jax.evaluate import Evaluation
 from arl_jax.export import export_checkpoint
-from arl_jax.learner.checkpoint import CheckpointStore
-from arl_jax.reporting.metrics import read_metrics
 from arl_jax.run import warmup
-from arl_jax.run.parts import assemble
-from arl_jax.run.settings import read_settings
+from tests.toy_runs import make_config, records, restored, run
 
 pytestmark = pytest.mark.usefixtures("compile_cache")
-
-_CONFIG = pathlib.Path(__file__).parents[1] / "configs" / "flight_booking.py"
-
-
-def make_config(**changes):
-  config = runpy.run_path(str(_CONFIG))["get_config"]("runlocal")
-  # A toy policy never books; its turns and errors differ, so it can learn.
-  weights = {"success": 1.0, "turns": -0.01, "tool_errors": -0.1}
-  changes = {"environment__reward_weights": weights} | changes
-  with config.unlocked():
-    for key, value in changes.items():
-      section, name = key.split("__")
-      config[section][name] = value
-  return config
-
-
-def run(config, folder, *, num_devices=1):
-  return train_lib.train(
-    config, str(folder), devices=jax.devices()[:num_devices]
-  )
-
-
-def final_params(config, folder):
-  parts = assemble(
-    read_settings(config),
-    saved_tokenizer=pathlib.Path(folder) / "tokenizer",
-    devices=jax.devices()[:1],
-  )
-  with CheckpointStore(f"{folder}/checkpoints", create=False) as store:
-    restored = store.restore(None, parts.abstract_state())
-  return jax.device_get(restored.state), restored.extras
-
-
-def records(folder, phase):
-  found = read_metrics(pathlib.Path(folder) / "metrics.jsonl")
-  return [r for r in found if r["phase"] == phase]
 
 
 def test_six_steps_equal_three_and_a_resume_of_three(tmp_path):
@@ -66,8 +25,8 @@ def test_six_steps_equal_three_and_a_resume_of_three(tmp_path):
   run(make_config(learner__num_steps=3), halves)
   config = make_config(learner__num_steps=6)
   run(config, halves)
-  one, one_extras = final_params(config, whole)
-  two, two_extras = final_params(config, halves)
+  one, one_extras = restored(config, whole)
+  two, two_extras = restored(config, halves)
   assert one_extras == two_extras
   assert one_extras["version"] == 6
   for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
@@ -101,7 +60,7 @@ def test_one_and_four_devices_give_the_same_losses(tmp_path):
     run(make_config(), folder, num_devices=number)
     losses[number] = [r["loss"] for r in records(folder, "warmup")]
     config = make_config()
-    state, _ = final_params(config, folder)
+    state, _ = restored(config, folder)
     losses[number].append(float(np.abs(state.params["embed"]).sum()))
   np.testing.assert_allclose(losses[1], losses[4], rtol=1e-4)
 
@@ -198,7 +157,7 @@ def test_a_step_without_a_signal_is_said_and_leaves_the_weights(
   (record,) = records(tmp_path, "train")
   assert record["num_updates"] == 0
   assert record["frac_reward_zero_std"] == 1.0
-  after, _ = final_params(config, tmp_path)
+  after, _ = restored(config, tmp_path)
   assert int(after.step) == 0
 
 

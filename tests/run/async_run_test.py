@@ -6,8 +6,6 @@ import contextlib
 import dataclasses
 import errno
 import os
-import pathlib
-import runpy
 import shutil
 import signal
 import threading
@@ -18,45 +16,30 @@ import numpy as np
 import pytest
 
 from arl_jax import config as config_lib
-from arl_jax import train as train_lib
 from arl_jax.envs.flight_booking import FlightBookingEnv
-from arl_jax.learner.checkpoint import CheckpointStore
-from arl_jax.reporting.metrics import read_metrics
 from arl_jax.run import saves, suites
-from arl_jax.run.parts import assemble
-from arl_jax.run.settings import read_settings
 from arl_jax.run.watchdog import StalledError
 from arl_jax.trajectories import store
+from tests import toy_runs
+from tests.toy_runs import records, restored, run
 
 pytestmark = pytest.mark.usefixtures("compile_cache")
 
-_CONFIG = pathlib.Path(__file__).parents[2] / "configs" / "flight_booking.py"
 _NUM_STEPS = 4
 
 
 def make_config(**changes):
-  config = runpy.run_path(str(_CONFIG))["get_config"]("runlocal")
-  changes = {
+  small = {
     "warmup__num_steps": 2,
     "evaluation__num_tasks": 1,
     "environment__num_train_tasks": 64,
     "learner__num_steps": _NUM_STEPS,
-  } | changes
-  with config.unlocked():
-    for key, value in changes.items():
-      section, name = key.split("__")
-      config[section][name] = value
-  return config
+  }
+  return toy_runs.make_config(**small | changes)
 
 
 def make_async(**changes):
   return make_config(rollout__mode="async", rollout__max_staleness=2, **changes)
-
-
-def run(config, folder, *, num_devices=1):
-  return train_lib.train(
-    config, str(folder), devices=jax.devices()[:num_devices]
-  )
 
 
 def groups_of(folder):
@@ -65,23 +48,6 @@ def groups_of(folder):
 
 def ordinals_of(folder):
   return [g.ordinal for _, groups in groups_of(folder) for g in groups]
-
-
-def records_of(folder, phase="train"):
-  found = read_metrics(folder / "metrics.jsonl")
-  return [record for record in found if record["phase"] == phase]
-
-
-def final_state(config, folder):
-  parts = assemble(
-    read_settings(config),
-    saved_tokenizer=folder / "tokenizer",
-    devices=jax.devices()[:1],
-  )
-  with CheckpointStore(f"{folder}/checkpoints", create=False) as checkpoints:
-    return jax.device_get(
-      checkpoints.restore(None, parts.abstract_state()).state
-    )
 
 
 def assert_equal(one, two):
@@ -120,8 +86,8 @@ def test_every_trained_token_is_fresh_and_every_task_is_trained_once(online):
   assert min(ages) >= 0
   assert 0 < max(ages) <= 2
   # The metrics say the same as the episodes.
-  assert max(r["staleness/max"] for r in records_of(online)) == max(ages)
-  for record in records_of(online):
+  assert max(r["staleness/max"] for r in records(online)) == max(ages)
+  for record in records(online):
     assert record["groups/failed"] == record["groups/stale"] == 0
     assert record["engine_kl"] is not None
     assert 0 < record["ess"] <= 1
@@ -144,11 +110,11 @@ def test_training_on_a_store_reproduces_the_weights(online, tmp_path):
   )
   assert run(offline, tmp_path / "offline") == {}
   assert_equal(
-    final_state(make_async(), online),
-    final_state(offline, tmp_path / "offline"),
+    restored(make_async(), online)[0],
+    restored(offline, tmp_path / "offline")[0],
   )
   losses = [
-    [record["loss"] for record in records_of(folder)]
+    [record["loss"] for record in records(folder)]
     for folder in (online, tmp_path / "offline")
   ]
   assert losses[0] == losses[1]
@@ -194,14 +160,14 @@ def test_a_simulated_learner_lets_versions_pass(tmp_path):
   )
   before_and_after = []
   metrics = run(config, tmp_path)
-  before_and_after = [r["reward/mean"] for r in records_of(tmp_path, "eval")]
+  before_and_after = [r["reward/mean"] for r in records(tmp_path, "eval")]
   assert before_and_after == [metrics["reward/mean"]] * 2
   newest = max(
     int(row.row.policy_versions.max())
     for row in store.read_rows(tmp_path / "trajectories")
   )
   assert newest > 0
-  assert max(r["staleness/max"] for r in records_of(tmp_path)) <= 2
+  assert max(r["staleness/max"] for r in records(tmp_path)) <= 2
 
 
 def stop_after_step(monkeypatch, last):
@@ -233,7 +199,7 @@ def test_finished_groups_wait_for_the_resume(
   run(make_async(), tmp_path, num_devices=2)
   assert sorted(ordinals_of(tmp_path)) == list(range(2 * _NUM_STEPS))
   assert ("run again" in caplog.text) == (damage == "torn")
-  assert [r["step"] for r in records_of(tmp_path)] == list(range(_NUM_STEPS))
+  assert [r["step"] for r in records(tmp_path)] == list(range(_NUM_STEPS))
 
 
 def test_a_stop_does_not_wait_for_a_tool(tmp_path, monkeypatch):
@@ -254,7 +220,7 @@ def test_a_stop_does_not_wait_for_a_tool(tmp_path, monkeypatch):
     failures__watchdog_seconds=0.0,
   )
   assert run(config, tmp_path) == {}
-  assert [r["step"] for r in records_of(tmp_path)] == []
+  assert [r["step"] for r in records(tmp_path)] == []
   assert (tmp_path / "checkpoints" / "0").exists()
 
 
@@ -335,7 +301,7 @@ def test_a_deaf_environment_costs_its_episode(tmp_path, monkeypatch):
     learner__num_steps=1,
   )
   assert run(config, tmp_path)["failed_fraction"] == 0.0
-  before, after = records_of(tmp_path, "eval")
+  before, after = records(tmp_path, "eval")
   assert (before["failed_fraction"], after["failed_fraction"]) == (1.0, 0.0)
   statuses = [
     str(episode.status)
@@ -431,8 +397,8 @@ def test_groups_without_variance_are_replaced_up_to_a_bound(tmp_path):
     learner__num_steps=2,
   )
   run(config, tmp_path)
-  assert [r["groups/replaced"] for r in records_of(tmp_path)] == [3.0, 3.0]
-  assert [r["num_updates"] for r in records_of(tmp_path)] == [0, 0]
+  assert [r["groups/replaced"] for r in records(tmp_path)] == [3.0, 3.0]
+  assert [r["num_updates"] for r in records(tmp_path)] == [0, 0]
   assert len(ordinals_of(tmp_path)) == 4
   assert max(ordinals_of(tmp_path)) == 9
 
@@ -443,4 +409,4 @@ def test_each_evaluation_happens_once(tmp_path):
     evaluation__every=1, learner__num_steps=2, learner__micro_batch_rows=1
   )
   run(config, tmp_path)
-  assert [r["step"] for r in records_of(tmp_path, "eval")] == [0, 1, 2]
+  assert [r["step"] for r in records(tmp_path, "eval")] == [0, 1, 2]
