@@ -2,13 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 import dataclasses
+import functools
 import inspect
 import json
 
 from arl_jax.envs import tool_arguments
 from arl_jax.envs.environment import StepResult
 from arl_jax.envs.off_loop import call_off_loop
-from arl_jax.envs.tools import RunStatus, Tool, ToolAnswer, run_tool
+from arl_jax.envs.tool_batch import ToolCache, run_at_once
+from arl_jax.envs.tools import RunStatus, Tool
 from arl_jax.episode import Message, Task
 from arl_jax.text import tool_calls
 
@@ -21,11 +23,15 @@ class AttemptResult:
     attempt: where it is in the action, and how it parsed.
     status: `ok`, a status of the parser, `unknown_tool`, or a `RunStatus`.
     text: the observation.
+    cost: what the call costs; 0 if no tool was run.
+    cached: whether the answer was kept from an earlier call.
   """
 
   attempt: tool_calls.ToolCallAttempt
   status: str
   text: str
+  cost: float = 0.0
+  cached: bool = False
 
   @property
   def failed(self) -> bool:
@@ -34,9 +40,15 @@ class AttemptResult:
 
 
 async def answer_tool_calls(
-  action: str, tools: Mapping[str, Tool], *, style: tool_calls.Style
+  action: str,
+  tools: Mapping[str, Tool],
+  *,
+  style: tool_calls.Style,
+  parallel: bool = False,
+  max_concurrent: int = 8,
+  cache: ToolCache | None = None,
 ) -> tuple[AttemptResult, ...]:
-  """Answers every attempt at a tool call in an action, one after the other.
+  """Answers every attempt at a tool call in an action.
 
   A bad attempt is answered with what is wrong; its siblings run all the same.
 
@@ -44,6 +56,13 @@ async def answer_tool_calls(
     action: text of one turn.
     tools: by name.
     style: how calls are written.
+    parallel: run all attempts at once, for tools that do not depend on each
+      other; else one after the other. One that fails or is late harms none of
+      its siblings either way.
+    max_concurrent: how many may run at once. A tool's time limit starts when
+      it is run.
+    cache: keeps the answers of tools with `cache=True`, one for each episode;
+      without it they are kept within the action alone.
 
   Returns:
     One result per attempt, in the order of the text; none for a plain answer.
@@ -52,9 +71,14 @@ async def answer_tool_calls(
   attempts = tool_calls.parse_tool_calls(
     action, style=style, parameters=parameters
   )
-  return tuple(
-    [await _answer(attempt, tools, style=style) for attempt in attempts]
-  )
+  cache = ToolCache() if cache is None else cache
+  calls = [
+    functools.partial(_answer, attempt, tools, style=style, cache=cache)
+    for attempt in attempts
+  ]
+  if parallel and len(calls) > 1:
+    return await run_at_once(calls, max_concurrent=max_concurrent)
+  return tuple([await call() for call in calls])
 
 
 async def _answer(
@@ -62,6 +86,7 @@ async def _answer(
   tools: Mapping[str, Tool],
   *,
   style: tool_calls.Style,
+  cache: ToolCache,
 ) -> AttemptResult:
   call = attempt.call
   if call is None:
@@ -75,25 +100,44 @@ async def _answer(
   arguments = call.arguments
   if style == "compact":
     arguments = tool_arguments.coerce_text(arguments, tool.parameters)
-  answer: ToolAnswer = await run_tool(tool, arguments)
-  return AttemptResult(attempt=attempt, status=answer.status, text=answer.text)
+  answer = await cache.run(tool, arguments)
+  return AttemptResult(
+    attempt=attempt,
+    status=answer.status,
+    text=answer.text,
+    cost=answer.cost,
+    cached=answer.cached,
+  )
 
 
 def step_result(
-  results: Sequence[AttemptResult], *, state_key: str | None = None
+  results: Sequence[AttemptResult],
+  *,
+  state_key: str | None = None,
+  show_cost: bool = False,
 ) -> StepResult:
   """Makes the step of answered attempts; a turn without any ends the task.
 
-  The components of the turn are `turns` (1) and `tool_errors` (a count): give
-  them negative weights, or none.
+  The components of the turn are `turns` (1), `tool_errors` (a count) and
+  `tool_cost` (a sum): give them negative weights, or none.
+
+  Args:
+    results: of the turn's attempts.
+    state_key: names the state after them.
+    show_cost: have `tool_cost` in every turn, also where it is 0. Environments
+      with a tool that costs something do, so that turns can be compared.
   """
   num_errors = sum(result.failed for result in results)
+  rewards = {"turns": 1.0, "tool_errors": float(num_errors)}
+  cost = sum(result.cost for result in results)
+  if show_cost or cost:
+    rewards["tool_cost"] = float(cost)
   return StepResult(
     observations=tuple(
       Message(role="tool", content=result.text) for result in results
     ),
     terminated=not results,
-    rewards={"turns": 1.0, "tool_errors": float(num_errors)},
+    rewards=rewards,
     num_tool_calls=len(results),
     num_tool_errors=num_errors,
     state_key=state_key,
@@ -139,6 +183,8 @@ class ToolEnvironment:
       a thread of its own, and so may take its time.
     style: how calls are written.
     show_tools: whether the prompt starts with the schemas.
+    parallel: run the calls of one turn at once.
+    max_concurrent: how many of them.
   """
 
   def __init__(
@@ -148,20 +194,28 @@ class ToolEnvironment:
     *,
     style: tool_calls.Style = "hermes",
     show_tools: bool = True,
+    parallel: bool = False,
+    max_concurrent: int = 8,
   ):
     self._tools = {tool.name: tool for tool in tools}
     if len(self._tools) < len(tools):
       raise ValueError(f"two tools share a name: {[t.name for t in tools]}")
+    if max_concurrent < 1:
+      raise ValueError(
+        f"max_concurrent is {max_concurrent}; expected 1 or more"
+      )
     self._judge = judge
     self._style: tool_calls.Style = style
     self._show_tools = show_tools
+    self._parallel, self._max_concurrent = parallel, max_concurrent
+    self._cache = ToolCache()
     self._task: Task | None = None
     self._actions: list[str] = []
 
   async def reset(self, task: Task, *, seed: int) -> tuple[Message, ...]:
     """Returns the prompt, after the tools if they are shown."""
     del seed  # nothing here is random
-    self._task, self._actions = task, []
+    self._task, self._actions, self._cache = task, [], ToolCache()
     user = Message(role="user", content=task.prompt)
     if not self._show_tools:
       return (user,)
@@ -171,9 +225,16 @@ class ToolEnvironment:
   async def step(self, action: str) -> StepResult:
     """Runs the tool calls of an action."""
     self._actions.append(action)
-    return step_result(
-      await answer_tool_calls(action, self._tools, style=self._style)
+    results = await answer_tool_calls(
+      action,
+      self._tools,
+      style=self._style,
+      parallel=self._parallel,
+      max_concurrent=self._max_concurrent,
+      cache=self._cache,
     )
+    show_cost = any(tool.cost for tool in self._tools.values())
+    return step_result(results, show_cost=show_cost)
 
   async def score(self) -> Mapping[str, float]:
     """Asks the judge."""

@@ -43,12 +43,17 @@ class ToolAnswer:
   Attributes:
     status: how its last attempt ended.
     text: the observation.
-    num_attempts: how often it was run; 0 if its arguments were refused before.
+    num_attempts: how often it was run; 0 if its arguments were refused before,
+      or if the answer was kept from an earlier call.
+    cost: what the call costs; 0 if the tool was not run.
+    cached: whether the answer was kept from an earlier call.
   """
 
   status: RunStatus
   text: str
   num_attempts: int = 1
+  cost: float = 0.0
+  cached: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +75,11 @@ class Tool:
     max_retries: how often an idempotent tool is run again.
     backoff_seconds: wait before the first retry, doubled for each after it;
       chance takes off up to a half.
+    cost: of each call that is run, however it ends and however often it is
+      retried; in units of the reward component `tool_cost`.
+    cache: whether an environment keeps its answers and gives them again for
+      equal arguments; for idempotent tools whose answers do not change during
+      an episode.
   """
 
   name: str
@@ -81,6 +91,8 @@ class Tool:
   idempotent: bool = False
   max_retries: int = 2
   backoff_seconds: float = 0.1
+  cost: float = 0.0
+  cache: bool = False
 
   def __post_init__(self) -> None:
     if not self.name or any(character.isspace() for character in self.name):
@@ -100,6 +112,16 @@ class Tool:
       raise ValueError(
         f"backoff_seconds of {self.name} is {self.backoff_seconds}; expected 0"
         " or more"
+      )
+    if not 0 <= self.cost < math.inf:
+      raise ValueError(
+        f"cost of {self.name} is {self.cost}; expected 0 or more. What it costs"
+        " is up to the weight of the component tool_cost, which is negative"
+      )
+    if self.cache and not self.idempotent:
+      raise ValueError(
+        f"{self.name} has cache=True and idempotent=False; a call whose answer"
+        " is kept is not run, so expected idempotent=True"
       )
     tool_arguments.check_schema(self.parameters, where=self.name)
 
@@ -166,7 +188,7 @@ async def run_tool(
     answer = dataclasses.replace(
       await _attempt(tool, copy.deepcopy(kept)), num_attempts=retry + 2
     )
-  return answer
+  return dataclasses.replace(answer, cost=tool.cost)
 
 
 async def _attempt(tool: Tool, arguments: Mapping[str, Any]) -> ToolAnswer:

@@ -17,6 +17,18 @@ SCHEMA = {
     "tags": {"type": "array", "items": {"type": "string"}},
     "time": {"type": ["string", "null"], "pattern": r"^\d\d:\d\d$"},
     "more": {"type": "object"},
+    "counts": {
+      "type": "object",
+      "additionalProperties": {"type": "integer", "exclusiveMinimum": 0},
+    },
+    "when": {"anyOf": [{"type": "string", "minLength": 4}, {"type": "null"}]},
+    "pair": {"type": "array", "minItems": 2, "maxItems": 2},
+    "share": {"type": "number", "exclusiveMaximum": 1},
+    "place": {
+      "type": "object",
+      "properties": {"city": {"type": "string"}},
+      "required": ["city"],
+    },
   },
   "required": ["city"],
 }
@@ -41,6 +53,25 @@ SCHEMA = {
     ({"city": "Rome", "tags": ["a", 1]}, "tags[1] must be string"),
     ({"city": "Rome", "time": "9:00"}, r"time must match ^\d\d:\d\d$"),
     ([], "arguments must be object"),
+    ({"city": "Rome", "counts": {"a": 1, "b": 2}}, ""),
+    (
+      {"city": "Rome", "counts": {"a": 1, "b": "2"}},
+      "counts.b must be integer",
+    ),
+    ({"city": "Rome", "counts": {"a": 0}}, "counts.a must be more than 0"),
+    ({"city": "Rome", "when": None}, ""),
+    ({"city": "Rome", "when": "noon"}, ""),
+    ({"city": "Rome", "when": "now"}, "when is shorter than 4"),
+    ({"city": "Rome", "when": 12}, "when must be string or null"),
+    ({"city": "Rome", "pair": [1, "b"]}, ""),
+    ({"city": "Rome", "pair": [1]}, "pair needs at least 2 items"),
+    ({"city": "Rome", "pair": [1, 2, 3]}, "pair takes at most 2 items"),
+    ({"city": "Rome", "share": 1}, "share must be less than 1"),
+    ({"city": "Rome", "place": {}}, "missing argument place.city"),
+    (
+      {"city": "Rome", "place": {"city": "X", "zip": 1}},
+      "unknown argument place.zip",
+    ),
   ],
 )
 def test_argument_error(arguments, error):
@@ -58,6 +89,18 @@ def test_text_becomes_the_declared_types():
   }
   read = coerce_text({"n": "-3", "x": "1.5", "b": "true", "s": "4"}, schema)
   assert read == {"n": -3, "x": 1.5, "b": True, "s": "4"}
+  more = {
+    "properties": {
+      "list": {"type": "array"},
+      "map": {"type": ["object", "null"]},
+      "some": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+    }
+  }
+  given = {"list": '["a", 1]', "map": '{"a": 1}', "some": "null"}
+  read = {"list": ["a", 1], "map": {"a": 1}, "some": None}
+  assert coerce_text(given, more) == read
+  left = {"list": "[1", "map": "[" * 100_000, "some": "3.5"}
+  assert coerce_text(left, more) == left
   assert coerce_text({"n": "many", "z": "1"}, schema) == {"n": "many", "z": "1"}
 
 
@@ -69,6 +112,9 @@ def test_text_becomes_the_declared_types():
     ({"type": "object", "required": ["a"]}, "undeclared"),
     ({"properties": {"a": {"format": "date"}}}, r"tool\.a uses"),
     ({"type": "array", "items": {"const": 1}}, r"tool\[\] uses"),
+    ({"anyOf": [{"type": "null"}, {"const": 1}]}, r"tool\| uses"),
+    ({"additionalProperties": {"type": "text"}}, r"tool\.\* has type"),
+    ({"additionalProperties": "yes"}, "'yes'; expected true, false or"),
   ],
 )
 def test_a_rule_that_is_not_enforced_is_refused(schema, problem):
