@@ -150,8 +150,7 @@ class Atlas:
 def read_fact(field: str, text: str) -> Fact | None:
   """Reads a fact from the text of its passage; None if it is in doubt.
 
-  Lines may be joined by spaces, as in a list of results, and the text may be
-  cut; what is cut is in doubt.
+  Where the text was cut inside the value, it may be read wrongly.
   """
   value = _line(FIELDS[field].label, text)
   if value is None:
@@ -232,7 +231,7 @@ def _line(label: str, text: str) -> str | None:
   """What follows a label in a text, up to the end of the line."""
   if not label:
     return text.strip().split("\n")[0]
-  match = re.search(rf"(?:^|\s){re.escape(label)}: ([^\n]+)", text)
+  match = re.search(rf"^{re.escape(label)}: (.+)$", text, re.MULTILINE)
   return None if match is None else match[1].strip()
 
 

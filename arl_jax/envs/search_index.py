@@ -18,6 +18,8 @@ import weakref
 # Raise it when the file's layout or the way it is filled changes.
 _LAYOUT = "1"
 _MAX_QUERY_WORDS = 32
+# Passages that an engine finds, to be ranked by their titles.
+NUM_CANDIDATES = 50
 _MAX_IDLE_CONNECTIONS = 4
 # A word that nearly every passage holds costs time and ranks nothing.
 _STOP_WORDS = frozenset(
@@ -66,6 +68,30 @@ def query_words(query: str) -> list[str]:
   return (telling or words)[:_MAX_QUERY_WORDS]
 
 
+def rank(
+  found: Iterable[tuple[float, int, Passage]], words: Sequence[str], top_k: int
+) -> list[Passage]:
+  """The best of what an engine found for the words of a query.
+
+  A passage gains, up to as much again, the more of its title's words are in
+  the query. So `France: Area` comes before `France: Area - comparative`, whose
+  text has the word as well.
+
+  Args:
+    found: score (higher is better), place in the order of ids, and passage.
+    words: of the query.
+    top_k: how many to return. Of equally good ones the first place wins.
+  """
+  asked = set(words)
+  scored = []
+  for score, place, passage in found:
+    title = set(query_words(passage.title))
+    share = len(title & asked) / max(len(title), 1)
+    scored.append((-score * (1.0 + share), place, passage))
+  scored.sort(key=lambda one: one[:2])
+  return [passage for _, _, passage in scored[:top_k]]
+
+
 def fingerprint(passages: Iterable[Passage]) -> str:
   """Names the content of a corpus; the order of its passages does not count."""
   total = hashlib.sha256(_LAYOUT.encode())
@@ -79,8 +105,9 @@ def fingerprint(passages: Iterable[Passage]) -> str:
 class Fts5Index:
   """An index of `build_fts5`, ranked by BM25.
 
-  A title's word counts five times. Of equally good passages the one whose id
-  sorts first comes first. Connections are lent to one thread at a time.
+  A title's word counts five times; see also `rank`. Of equally good passages
+  the one whose id sorts first comes first. A connection is lent to one thread
+  at a time.
 
   Args:
     path: the file.
@@ -120,13 +147,14 @@ class Fts5Index:
     match = " OR ".join(f'"{word}"' for word in words)
     with self._connection() as connection:
       rows = connection.execute(
-        "SELECT places.id, found.title, found.text FROM passages AS found"
-        " JOIN places ON places.place = found.rowid"
-        " WHERE passages MATCH ?"
-        " ORDER BY bm25(passages, 5.0, 1.0), found.rowid LIMIT ?",
-        (match, top_k),
+        "SELECT places.id, found.title, found.text,"
+        " -bm25(passages, 5.0, 1.0) AS score, found.rowid"
+        " FROM passages AS found JOIN places ON places.place = found.rowid"
+        " WHERE passages MATCH ? ORDER BY score DESC, found.rowid LIMIT ?",
+        (match, max(NUM_CANDIDATES, top_k)),
       ).fetchall()
-    return [_passage(row) for row in rows]
+    found = ((row[3], row[4], _passage(row[:3])) for row in rows)
+    return rank(found, words, top_k)
 
   def get(self, passage_id: str) -> Passage | None:
     """Returns the passage of an id, None if there is none."""

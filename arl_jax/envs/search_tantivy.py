@@ -3,7 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
-from arl_jax.envs.search_index import Passage, check_passages, query_words
+from arl_jax.envs.search_index import (
+  NUM_CANDIDATES,
+  Passage,
+  check_passages,
+  query_words,
+  rank,
+)
 
 _TITLE_BOOST = 5.0
 _WRITER_BYTES = 128_000_000
@@ -12,9 +18,9 @@ _WRITER_BYTES = 128_000_000
 class TantivyIndex:
   """An index of the package `tantivy`, ranked by BM25.
 
-  It finds the same words as `Fts5Index` and takes a fraction of the time. The
-  two rank differently. Of equally good passages the one whose id sorts first
-  comes first.
+  It looks for the same words as `Fts5Index` and takes a fraction of the time.
+  The two rank differently. Of equally good passages the one whose id sorts
+  first comes first.
 
   Args:
     passages: the corpus.
@@ -65,17 +71,20 @@ class TantivyIndex:
       ["title", "text"],
       field_boosts={"title": _TITLE_BOOST},
     )
-    limit = top_k + 1
+    num_wanted = max(NUM_CANDIDATES, top_k)
+    limit = num_wanted + 1
     while True:
       hits = self._searcher.search(parsed, limit, count=False).hits
-      # Those that tie with the last one to return are all needed.
-      if len(hits) < limit or hits[-1][0] < hits[top_k - 1][0]:
+      # Those that tie with the last candidate are candidates, too.
+      if len(hits) < limit or hits[-1][0] < hits[num_wanted - 1][0]:
         break
       limit *= 4
-    addresses = [address for _, address in hits]
-    places = self._searcher.fast_field_values("place", addresses)
-    ranked = sorted((-hits[i][0], place) for i, place in enumerate(places))
-    return [self._passages[place] for _, place in ranked[:top_k]]
+    places = self._searcher.fast_field_values("place", [at for _, at in hits])
+    found = (
+      (score, place, self._passages[place])
+      for (score, _), place in zip(hits, places, strict=True)
+    )
+    return rank(found, words, top_k)
 
   def get(self, passage_id: str) -> Passage | None:
     """Returns the passage of an id, None if there is none."""

@@ -1,6 +1,6 @@
 """Question-answering tasks whose answers and evidence are in the corpus."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
 import hashlib
@@ -95,7 +95,7 @@ class TaskSource:
 
   Args:
     atlas: the countries of the corpus.
-    levels: difficulties, mixed evenly.
+    levels: cycled through; one that comes twice comes twice as often.
 
   Raises:
     ValueError: a level is unknown, or there are none.
@@ -105,33 +105,46 @@ class TaskSource:
     unknown = set(levels) - set(LEVELS)
     if unknown or not levels:
       raise ValueError(f"levels is {tuple(levels)}; expected some of {LEVELS}")
-    self._levels = tuple(dict.fromkeys(levels))
+    self._levels = tuple(levels)
     self._questions = functools.cache(
       lambda split, level: split_questions(atlas, split=split, level=level)
     )
 
-  def tasks(self, num_tasks: int, *, seed: int, split: str) -> list[Task]:
+  def tasks(
+    self, num_tasks: int, *, seed: int, split: str, drill: bool = False
+  ) -> list[Task]:
     """Draws tasks; the same arguments give the same tasks everywhere.
 
     Each level's questions come in the order of the seed, and again, worded
     differently, once all of them have come.
 
+    Args:
+      num_tasks: how many.
+      seed: another one gives another order and other words.
+      split: `train`, `heldout` or `warmup`.
+      drill: whether levels 3 and 4, of those chosen, come twice as often.
+
     Raises:
       ValueError: the corpus has no question of a level and split.
     """
+    levels = self._levels
+    if drill:
+      levels += tuple(level for level in levels if level >= 3)
     ordered = {
       level: self._ordered(level, seed=seed, split=split)
-      for level in self._levels[:num_tasks]
+      for level in levels[:num_tasks]
     }
+    counts = dict.fromkeys(levels, 0)
     found: list[Task] = []
     for index in range(num_tasks):
-      turn, place = divmod(index, len(self._levels))
-      questions = ordered[self._levels[place]]
+      level = levels[index % len(levels)]
+      round_number, place = divmod(counts[level], len(ordered[level]))
+      counts[level] += 1
       found.append(
         _task(
-          questions[turn % len(questions)],
-          round_number=turn // len(questions),
-          level=self._levels[place],
+          ordered[level][place],
+          round_number=round_number,
+          level=level,
           seed=seed,
           split=split,
         )
@@ -150,31 +163,28 @@ class TaskSource:
     )
 
 
-def check_evidence(
-  task: Task, index: Index, *, top_k: int, queries: Iterable[str]
-) -> None:
+def check_evidence(task: Task, index: Index, *, top_k: int) -> None:
   """Checks that what a task needs is in the corpus, and can be found.
 
   Args:
     task: with evidence.
     index: of the corpus.
     top_k: passages that a search may return.
-    queries: one for each piece of evidence.
 
   Raises:
     ValueError: a passage is missing, lacks the words that matter, or is not
-      among the results of its query.
+      among the results of a search for its title.
   """
-  for (name, quote), query in zip(evidence_of(task), queries, strict=True):
+  for name, quote in evidence_of(task):
     passage = index.get(name)
     if passage is None or quote not in passage.text:
       raise ValueError(
         f"task {task.task_id}: passage {name} does not say {quote!r}"
       )
-    found = [one.passage_id for one in index.search(query, top_k)]
+    found = [one.passage_id for one in index.search(passage.title, top_k)]
     if name not in found:
       raise ValueError(
-        f"task {task.task_id}: {query!r} finds {found}, not {name}"
+        f"task {task.task_id}: {passage.title!r} finds {found}, not {name}"
       )
 
 

@@ -48,7 +48,9 @@ def citation_support(
 
   Args:
     evidence: id of a passage, and the words of it that matter.
-    shown: the texts that were shown of each passage, by its id.
+    shown: the text that was shown of each passage, in one line, by its id.
   """
-  found = [words in shown.get(name, "") for name, words in evidence]
+  found = [
+    " ".join(words.split()) in shown.get(name, "") for name, words in evidence
+  ]
   return sum(found) / len(found) if found else 0.0

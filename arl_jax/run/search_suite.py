@@ -1,0 +1,153 @@
+"""Search-augmented question answering as a run uses it."""
+
+import dataclasses
+from typing import Literal
+
+from arl_jax.envs import (
+  search_corpus,
+  search_facts,
+  search_index,
+  search_tantivy,
+  search_task_file,
+  search_tasks,
+)
+from arl_jax.envs.search_environment import REWARDS, SearchEnv
+from arl_jax.envs.search_index import Index, Passage
+from arl_jax.episode import Task
+from arl_jax.run.suites import Demonstration, Suite
+from arl_jax.synthesis import search_experts
+from arl_jax.text.tokenizer import DEFAULT_SPLIT_PATTERN
+
+FACTBOOK = "factbook"
+# A tag is one piece, so that a small vocabulary can hold it as one token.
+SPLIT_PATTERN = (
+  r"</?(?:search|open|answer|information)>\n?|" + DEFAULT_SPLIT_PATTERN
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+  """Which corpus is searched, how, and how hard the questions are.
+
+  Attributes:
+    name: a key of `SUITES`.
+    style: how calls look: `tags` as in Search-R1, or `hermes` (JSON).
+    show_tools: say in the prompt how to call.
+    system_prompt: text of a system message; None for none of our own.
+    corpus: `factbook`, or a file of passages, one JSON object a line.
+    engine: `fts5`, or `tantivy`, which keeps the corpus in memory.
+    index_file: where `fts5` keeps its index; empty is a temporary file.
+    top_k: results of a search.
+    snippet_chars: characters of a passage in a list of results.
+    max_passage_chars: characters of an opened passage.
+    timeout_seconds: the longest that a call may take.
+    levels: difficulties, mixed evenly.
+    num_train_tasks: tasks of one epoch.
+    task_file: questions to train on instead of generated ones.
+    heldout_task_file: questions to evaluate on instead of generated ones.
+    reward_weights: weight of each named reward component.
+  """
+
+  name: Literal["search"] = "search"
+  style: Literal["tags", "hermes"] = "tags"
+  show_tools: bool = True
+  system_prompt: str | None = None
+  corpus: str = FACTBOOK
+  engine: Literal["fts5", "tantivy"] = "fts5"
+  index_file: str = ""
+  top_k: int = 3
+  snippet_chars: int = 120
+  max_passage_chars: int = 2000
+  timeout_seconds: float = 10.0
+  levels: tuple[int, ...] = search_tasks.LEVELS
+  num_train_tasks: int = 4096
+  task_file: str = ""
+  heldout_task_file: str = ""
+  reward_weights: dict[str, float] = dataclasses.field(
+    default_factory=lambda: {"success": 1.0}
+  )
+
+
+def search_suite(settings: SearchSettings) -> Suite:
+  """Questions over a corpus, answered by searching it.
+
+  The tasks of the warm start are always generated, so the corpus needs facts
+  about countries in it, as the factbook has; see `search_facts`.
+
+  Raises:
+    ValueError: a reward weight names nothing that is rewarded, or the corpus
+      or a file of tasks is not what it should be.
+    ModuleNotFoundError: a package of an extra is missing.
+  """
+  unknown = set(settings.reward_weights) - set(REWARDS)
+  if unknown:
+    raise ValueError(
+      f"reward_weights names {sorted(unknown)}; search gives"
+      f" {', '.join(REWARDS)}"
+    )
+  passages = load_corpus(settings.corpus)
+  index = open_index(passages, settings)
+  source = search_tasks.TaskSource(
+    search_facts.read_atlas(passages), levels=settings.levels
+  )
+
+  def make_environment(inline: bool = False) -> SearchEnv:
+    return SearchEnv(
+      index,
+      style=settings.style,
+      show_tools=settings.show_tools,
+      system_prompt=settings.system_prompt,
+      top_k=settings.top_k,
+      snippet_chars=settings.snippet_chars,
+      max_passage_chars=settings.max_passage_chars,
+      timeout_seconds=settings.timeout_seconds,
+      inline=inline,
+    )
+
+  def train_tasks(seed: int) -> list[Task]:
+    if settings.task_file:
+      return search_task_file.load_tasks(settings.task_file)
+    return source.tasks(settings.num_train_tasks, seed=seed, split="train")
+
+  def heldout_tasks(number: int, seed: int) -> list[Task]:
+    if settings.heldout_task_file:
+      return search_task_file.load_tasks(settings.heldout_task_file)[:number]
+    return source.tasks(number, seed=seed, split="heldout")
+
+  def demonstrate(
+    number: int, seed: int, careful: float, drill: bool
+  ) -> list[Demonstration]:
+    tasks = source.tasks(number, seed=seed, split="warmup", drill=drill)
+    played = search_experts.expert_transcripts(
+      tasks,
+      make_environment=lambda: make_environment(inline=True),
+      mix=search_experts.SearchExpertMix(careful=careful),
+      seed=seed,
+      style=settings.style,
+    )
+    return [
+      Demonstration(turns=episode.turns, success=episode.success)
+      for episode in played
+    ]
+
+  return Suite(
+    make_environment=make_environment,
+    train_tasks=train_tasks,
+    heldout_tasks=heldout_tasks,
+    demonstrate=demonstrate,
+    split_pattern=SPLIT_PATTERN,
+  )
+
+
+def load_corpus(corpus: str) -> list[Passage]:
+  """Reads the corpus that a configuration names."""
+  if corpus == FACTBOOK:
+    return search_corpus.load_factbook()
+  return search_corpus.load_jsonl(corpus)
+
+
+def open_index(passages: list[Passage], settings: SearchSettings) -> Index:
+  """Opens an index of the engine that a configuration names."""
+  if settings.engine == "tantivy":
+    return search_tantivy.TantivyIndex(passages)
+  return search_index.open_fts5(passages, path=settings.index_file or None)
