@@ -57,6 +57,8 @@ FORBIDDEN = {
 LAZY = {
   "gguf",
   "matplotlib",
+  "mcp",
+  "mcp_types",
   "orbax",
   "tensorboardX",
   "tokenizers",
