@@ -193,6 +193,8 @@ class SearchEnv:
       names = (search_tags.ANSWER,)
       for attempt in tool_calls.parse_tool_calls(action, style="hermes"):
         yield _Part(start=attempt.start, call=attempt.call, error=attempt.error)
+        if attempt.status == tool_calls.CallStatus.UNCLOSED:
+          continue  # who knows where it was meant to end
         # A tag in an argument is no answer.
         blank = "\n" * (attempt.end - attempt.start)
         action = action[: attempt.start] + blank + action[attempt.end :]

@@ -269,9 +269,9 @@ _NAME_READERS = {
 
 
 def _read_borders(start: str, value: str) -> Fact | None:
-  plain = _ASIDE.sub("", value).replace("; and ", "; ")
+  plain = _ASIDE.sub("", value)
   pairs = tuple(
-    (name.strip(), float(length.replace(",", "")))
+    (name.removeprefix("and "), float(length.replace(",", "")))
     for name, length in _BORDER.findall(plain)
   )
   # One that could not be read might be the longest of all.

@@ -165,7 +165,7 @@ def _patterns() -> tuple[tuple[Kind, re.Pattern[str]], ...]:
 
 def _make_patterns() -> Iterator[tuple[Kind, re.Pattern[str]]]:
   # A lookup comes last, since it would take "the country with ..." for a name.
-  for kind, forms in reversed(FORMS.items()):
+  for kind, forms in reversed(list(FORMS.items())):
     parts = {
       "a": r"[^,;:()?]+?",
       "b": r"[^,;:()?]+?",

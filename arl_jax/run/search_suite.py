@@ -6,7 +6,7 @@ from typing import Literal
 from arl_jax.envs import (
   search_corpus,
   search_facts,
-  search_index,
+  search_fts5,
   search_tantivy,
   search_task_file,
   search_tasks,
@@ -150,4 +150,4 @@ def open_index(passages: list[Passage], settings: SearchSettings) -> Index:
   """Opens an index of the engine that a configuration names."""
   if settings.engine == "tantivy":
     return search_tantivy.TantivyIndex(passages)
-  return search_index.open_fts5(passages, path=settings.index_file or None)
+  return search_fts5.open_fts5(passages, path=settings.index_file or None)
