@@ -140,7 +140,7 @@ def open_fts5(
   if path is None:
     folder = tempfile.mkdtemp(prefix="search-index-")
     try:
-      build_fts5(passages, pathlib.Path(folder, "index.sqlite"))
+      _write(check_passages(passages), pathlib.Path(folder, "index.sqlite"))
     except BaseException:
       shutil.rmtree(folder, ignore_errors=True)
       raise
@@ -167,13 +167,22 @@ def build_fts5(
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   number, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-  os.close(number)
   try:
-    with contextlib.closing(sqlite3.connect(draft)) as connection:
-      _fill(connection, ordered)
+    _write(ordered, pathlib.Path(draft))
+    os.fsync(number)
     os.replace(draft, path)
   finally:
+    os.close(number)
     pathlib.Path(draft).unlink(missing_ok=True)
+
+
+def _write(passages: list[Passage], path: pathlib.Path) -> None:
+  with contextlib.closing(sqlite3.connect(path)) as connection:
+    # Whoever sees the file sees all of it, so no step of it has to be safe.
+    connection.executescript(
+      "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
+    )
+    _fill(connection, passages)
 
 
 def _fill(connection: sqlite3.Connection, passages: list[Passage]) -> None:
@@ -183,6 +192,8 @@ def _fill(connection: sqlite3.Connection, passages: list[Passage]) -> None:
       " tokenize = 'porter unicode61 remove_diacritics 2')"
     )
   except sqlite3.OperationalError as error:
+    if "no such module" not in str(error):
+      raise
     raise RuntimeError(
       f"this Python's SQLite cannot search text ({error}); use the engine"
       " tantivy, or a Python whose SQLite has FTS5"

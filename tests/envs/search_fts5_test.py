@@ -113,3 +113,19 @@ def test_a_connection_that_is_lent_at_closing_time_is_closed():
     assert connection.execute("SELECT 1").fetchone() == (1,)
   with pytest.raises(sqlite3.ProgrammingError, match="closed"):
     connection.execute("SELECT 1")
+
+
+def test_a_python_without_full_text_search_is_named(monkeypatch, tmp_path):
+  class Bare(sqlite3.Connection):
+    def execute(self, sql, *args):
+      if "fts5" in sql:
+        raise sqlite3.OperationalError("no such module: fts5")
+      return super().execute(sql, *args)
+
+  connect = sqlite3.connect
+  monkeypatch.setattr(
+    sqlite3, "connect", lambda path: connect(path, factory=Bare)
+  )
+  with pytest.raises(RuntimeError, match="use the engine tantivy"):
+    build_fts5([ONE], tmp_path / "index")
+  assert list(tmp_path.iterdir()) == []
