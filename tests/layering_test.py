@@ -61,6 +61,7 @@ LAZY = {
   "mcp",
   "mcp_types",
   "orbax",
+  "pydantic_monty",
   "tantivy",
   "tensorboardX",
   "tokenizers",

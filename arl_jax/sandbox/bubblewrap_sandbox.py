@@ -1,22 +1,23 @@
 """Keeps programs from everything but an interpreter and a small disk."""
 
-from collections.abc import Sequence
-import contextlib
 import itertools
-import json
 import os
 import pathlib
 import platform
 import random
 import shutil
-import signal
 import subprocess
 
+from arl_jax.sandbox.bubblewrap_child import BubblewrapChild
+from arl_jax.sandbox.bubblewrap_options import (
+  HOME,
+  file_options,
+  namespace_options,
+)
 from arl_jax.sandbox.child_process import ChildProcess
 from arl_jax.sandbox.interpreter import (
   child_environment,
   interpreter_command,
-  interpreter_folders,
   interpreter_path,
 )
 from arl_jax.sandbox.process_sandbox import ProcessSandbox
@@ -34,11 +35,6 @@ _ADVICE = (
   " user than root, with --security-opt seccomp=unconfined and --security-opt"
   " apparmor=unconfined. MontySandbox needs none of this"
 )
-_HOME = "/tmp"
-# Of the system, what an interpreter's libraries are made of.
-_SYSTEM_FOLDERS = ("/usr", "/bin", "/lib", "/lib64")
-_SYSTEM_FILES = ("/etc/ld.so.cache",)
-_DEVICES = ("null", "zero", "full", "random", "urandom")
 _MAX_THREADS = 64
 _ISOLATED = "isolated"
 _PROBE = """
@@ -56,7 +52,7 @@ try:
   found.append("processes can be started")
 except PermissionError:
   pass
-for path in "/proc/self", "/sys/kernel", "/etc/passwd", "/var", "/run":
+for path in "/proc/self", "/sys/kernel", "/etc/passwd":
   if os.path.exists(path):
     found.append(path + " can be seen")
 for path in "/", "/dev", "/usr":
@@ -64,7 +60,6 @@ for path in "/", "/dev", "/usr":
     found.append(path + " can be written")
 print(", ".join(found) or "isolated")
 """
-_NOBODY = 65534
 # Numbers that neither accounts nor containers use. Each child has one of its
 # own, as the system counts threads by user.
 _FIRST_USER = 1_900_000_000
@@ -154,12 +149,12 @@ class _BubblewrapLauncher:
     self.max_tasks = _MAX_THREADS
     self._calls = calls
     self._import_paths = import_paths
-    self._bubbles: dict[ChildProcess, _Bubble] = {}
+    self._children: dict[ChildProcess, BubblewrapChild] = {}
     self._superuser = _has_real_superuser()
     self._command = [
       program,
-      *_namespaces(superuser=self._superuser),
-      *_file_system(import_paths, limits.disk_mb * MEBIBYTE),
+      *namespace_options(superuser=self._superuser),
+      *file_options(import_paths, limits.disk_mb * MEBIBYTE),
     ]
 
   def probe(self) -> None:
@@ -181,7 +176,7 @@ class _BubblewrapLauncher:
         capture_output=True,
         text=True,
         errors="replace",
-        env=child_environment(_HOME),
+        env=child_environment(HOME),
         pass_fds=(calls,),
         timeout=self.limits.start_timeout_seconds,
       )
@@ -200,7 +195,7 @@ class _BubblewrapLauncher:
   def start(self) -> ChildProcess:
     calls = _readable(self._calls)
     read, write = os.pipe()
-    bubble = _Bubble(read)
+    inner = BubblewrapChild(read)
     try:
       child = ChildProcess.start(
         lambda channel_fd: [
@@ -212,124 +207,29 @@ class _BubblewrapLauncher:
             import_paths=self._import_paths,
           ),
         ],
-        environment=child_environment(_HOME),
+        environment=child_environment(HOME),
         folder=None,
         max_output_bytes=self.limits.max_output_bytes,
         pass_fds=(calls, write),
-        kill=bubble.kill,
+        kill=inner.kill,
       )
     except BaseException:
-      bubble.close()
+      os.close(read)
       raise
     finally:
       os.close(calls)
       os.close(write)
-    self._bubbles[child] = bubble
+    self._children[child] = inner
     return child
 
   async def remove(self, child: ChildProcess) -> None:
-    bubble = self._bubbles.pop(child, None)
-    if bubble is not None:
-      bubble.close()
+    inner = self._children.pop(child, None)
+    if inner is not None:
+      await inner.close()
 
   def _next_user(self) -> int:
     """Returns what a child becomes; 0 where its namespace sees to that."""
     return _FIRST_USER + next(_users) % _NUM_USERS if self._superuser else 0
-
-
-class _Bubble:
-  """Kills what bwrap has started, so that bwrap itself reaps it.
-
-  A kill of bwrap would leave its child to the init process, and in a container
-  that may be a program that reaps nobody.
-
-  Args:
-    info_fd: where bwrap writes the number of its child; closed at the end.
-  """
-
-  def __init__(self, info_fd: int):
-    os.set_blocking(info_fd, False)
-    self._info_fd = info_fd
-    self._child = 0
-
-  def kill(self, pid: int) -> None:
-    """Kills the child of bwrap, whose number is `pid`, or bwrap itself."""
-    if not self._child:
-      try:
-        self._child = json.loads(os.read(self._info_fd, 4096))["child-pid"]
-      except (OSError, ValueError):  # it has not come that far
-        with contextlib.suppress(ProcessLookupError):
-          os.killpg(pid, signal.SIGKILL)
-        return
-    try:
-      pidfd = os.pidfd_open(self._child)
-    except OSError:  # it has ended, so bwrap is about to
-      return
-    try:
-      # A number may have been given to somebody else meanwhile.
-      stat = pathlib.Path(f"/proc/{self._child}/stat").read_text()
-      if int(stat.rpartition(")")[2].split()[1]) == pid:
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    except OSError:
-      pass
-    finally:
-      os.close(pidfd)
-
-  def close(self) -> None:
-    os.close(self._info_fd)
-
-
-def _namespaces(*, superuser: bool) -> list[str]:
-  user = (
-    # The interpreter gives these up before it is ready.
-    ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    if superuser
-    else ["--unshare-user", "--uid", str(_NOBODY), "--gid", str(_NOBODY)]
-  )
-  return [
-    *("--cap-drop", "ALL", *user),
-    *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"),
-    *("--unshare-cgroup-try", "--hostname", "sandbox"),
-    *("--die-with-parent", "--new-session"),
-  ]
-
-
-def _file_system(import_paths: Sequence[str], disk_bytes: int) -> list[str]:
-  """Returns the options that build what a program sees of files."""
-  made: set[pathlib.Path] = set()
-  options: list[str] = []
-
-  def make_parents(path: pathlib.Path) -> None:
-    for parent in reversed(path.parents[:-1]):
-      if parent not in made and not made & set(parent.parents):
-        # Else bwrap gives it to the superuser alone.
-        options.extend(("--perms", "0755", "--dir", str(parent)))
-
-  for path in map(pathlib.Path, _SYSTEM_FOLDERS):
-    if path.is_symlink():
-      options.extend(("--symlink", os.readlink(path), str(path)))
-    elif path.is_dir():
-      options.extend(("--ro-bind", str(path), str(path)))
-      made.add(path)
-  for name in _SYSTEM_FILES:
-    if os.path.exists(name):
-      make_parents(pathlib.Path(name))
-      options.extend(("--ro-bind", name, name))
-  for path in (*interpreter_folders(), *map(pathlib.Path, import_paths)):
-    if path not in made and not made & set(path.parents):
-      make_parents(path)
-      options.extend(("--ro-bind", str(path), str(path)))
-      made.add(path)
-  make_parents(pathlib.Path("/dev/null"))
-  for name in _DEVICES:
-    options.extend(("--dev-bind", f"/dev/{name}", f"/dev/{name}"))
-  return [
-    *options,
-    *("--perms", "1777", "--size", str(disk_bytes), "--tmpfs", _HOME),
-    *("--chdir", _HOME),
-    # What holds all this is a file system in memory without a bound.
-    *("--remount-ro", "/"),
-  ]
 
 
 def _readable(data: bytes) -> int:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 import concurrent.futures
 import contextlib
-import importlib
 import os
 import signal
 import threading
@@ -63,7 +62,9 @@ class MontySandbox:
       if value < 1:
         raise ValueError(f"{name} is {value}; expected 1 or more")
     try:
-      self._monty: Any = importlib.import_module("pydantic_monty")
+      import pydantic_monty
+
+      self._monty: Any = pydantic_monty
       self._pool = self._monty.Monty(
         max_processes=max_processes, min_processes=0
       )
