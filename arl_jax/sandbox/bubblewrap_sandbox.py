@@ -55,9 +55,11 @@ except PermissionError:
 for path in "/proc/self", "/sys/kernel", "/etc/passwd":
   if os.path.exists(path):
     found.append(path + " can be seen")
-for path in "/", "/dev", "/usr":
+for path in "/", "/dev", "/usr", *sys.argv[2:]:
   if os.access(path, os.W_OK):
     found.append(path + " can be written")
+  if not os.access(path, os.R_OK | os.X_OK):
+    found.append(path + " cannot be read by all users (chmod -R a+rX)")
 print(", ".join(found) or "isolated")
 """
 # Numbers that neither accounts nor containers use. Each child has one of its
@@ -87,7 +89,7 @@ class BubblewrapSandbox(ProcessSandbox):
 
   Args:
     import_paths: folders that programs may import from, besides the standard
-      library. They can be read.
+      library. Programs can read all that is there and that all users can.
     limits: besides time and memory.
     bwrap: the program, a path or a name on PATH.
 
@@ -171,6 +173,7 @@ class _BubblewrapLauncher:
           *("--seccomp", str(calls), "--"),
           *(str(interpreter_path()), "-P", "-s", "-S", "-B", "-c", _PROBE),
           str(self._next_user()),
+          *self._import_paths,
         ],
         stdin=subprocess.DEVNULL,
         capture_output=True,

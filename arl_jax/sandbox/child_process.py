@@ -159,17 +159,20 @@ class ChildProcess:
     Raises:
       SandboxStartError: it ended or was too slow; it is killed by then.
     """
-    deadline = time.perf_counter() + timeout_seconds
-    await self.wait_until(lambda: self.answered or self.exited, deadline)
+    now = time.perf_counter()
+    in_time = await self.wait_until(
+      lambda: self.answered or self.exited, now + timeout_seconds
+    )
     if self.take_answer() == _READY and not self.exited:
       return
-    exit_code = self.exit_code
-    await self.end()
+    if in_time:  # its channel closes a moment before its exit
+      await self.wait_until(lambda: self.exited, now + timeout_seconds)
     reason = (
       f"did not start within {timeout_seconds:g} seconds"
-      if exit_code is None
-      else f"ended with {exit_code} before it started"
+      if self.exit_code is None
+      else f"ended with {self.exit_code} before it started"
     )
+    await self.end()
     text = self.take_output()[1].strip()
     raise SandboxStartError(f"an interpreter {reason}. {text}".strip())
 

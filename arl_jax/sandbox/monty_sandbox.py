@@ -69,7 +69,9 @@ class MontySandbox:
         max_processes=max_processes, min_processes=0
       )
       self._pool.__enter__()
-    except (ImportError, FileNotFoundError) as error:
+      with self._pool.checkout() as session:  # a binary may be missing
+        session.feed_run("1")
+    except (ImportError, OSError, RuntimeError) as error:
       raise SandboxUnavailableError(
         f"MontySandbox cannot start: {error}. Install it:"
         " pip install 'arl-jax[monty]'"
@@ -144,7 +146,7 @@ class MontySandbox:
       raise
     try:
       return future.result()
-    except (self._monty.MontyError, OSError) as error:
+    except (self._monty.MontyError, OSError, RuntimeError) as error:
       raise SandboxStartError(f"Monty did not start: {error}") from error
 
 

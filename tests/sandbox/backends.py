@@ -33,6 +33,8 @@ def open_backend(
     if limits is None:
       return MontySandbox()
     return MontySandbox(max_output_bytes=limits.max_output_bytes)
+  if marker.is_dir():
+    marker.chmod(0o755)
   if name == "subprocess":
     return SubprocessSandbox(import_paths=(marker,), limits=limits)
   try:

@@ -365,6 +365,8 @@ def start_host(backend, marker, code):
   return folder, subprocess.Popen(
     [sys.executable, "-c", HOST, backend, str(folder), code],
     cwd=ROOT,
+    # A host that is killed leaves the folder of its program.
+    env=os.environ | {"TMPDIR": str(marker)},
     stdout=subprocess.PIPE,
     text=True,
   )
