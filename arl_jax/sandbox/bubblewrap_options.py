@@ -55,7 +55,7 @@ def file_options(import_paths: Sequence[str], disk_bytes: int) -> list[str]:
     for parent in reversed(path.parents[:-1]):
       if parent != home and not made & {parent, *parent.parents}:
         # Else bwrap gives it to the superuser alone.
-        options.extend(("--perms", "0755", "--dir", str(parent)))
+        options.extend(("--perms", "0555", "--dir", str(parent)))
 
   for path in map(pathlib.Path, _SYSTEM_FOLDERS):
     if path.is_symlink():

@@ -86,7 +86,7 @@ HAZARDS = {
   "lone_surrogate_in_code": Hazard(
     "print('\ud800' == 'a')", (ERROR, ERROR, OK)
   ),
-  "null_byte_in_code": Hazard("x = 1\0", (ERROR,) * 3, stderr="SyntaxError"),
+  "null_byte_in_code": Hazard("x = 1\0", (ERROR,) * 3, stderr="Error"),
   "nested_code": Hazard("(" * 5000 + ")" * 5000, (ERROR,) * 3),
   "large_code": Hazard(
     "x = '" + "a" * 1_000_000 + "'\nprint(len(x))",
@@ -400,10 +400,10 @@ def test_killing_the_parent_in_subprocess_takes_the_code_along(tmp_path):
 
 @pytest.mark.parametrize("backend", PROCESSES)
 def test_code_dies_with_its_host(backend, tmp_path):
+  open_backend(backend, tmp_path)  # skips where there is none
   folder, host = start_host(backend, tmp_path, "import time\ntime.sleep(600)")
   with host:
     wait_until(lambda: host.poll() is not None or others_with(folder, host))
-    if host.poll() is not None:
-      pytest.skip(f"{backend} is not available")
+    assert host.poll() is None
     host.kill()
   wait_until(lambda: not processes_with(folder))

@@ -82,14 +82,17 @@ def test_the_smallest_memory_is_enough_to_print(backend, tmp_path):
 )
 def test_cancellation_kills_and_reaps(backend, code, tmp_path):
   async def main():
-    sandbox = open_backend(backend, tmp_path)
     before = children()
+    sandbox = open_backend(backend, tmp_path)
     call = asyncio.create_task(
       sandbox.run(code, timeout_seconds=600, memory_mb=128)
     )
-    while not children().keys() - before.keys():
-      assert not call.done()
+    for _ in range(6000):
+      if children() != before:
+        break
       await asyncio.sleep(0.01)
+    assert children() != before
+    assert not call.done()
     await asyncio.sleep(0.1)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
