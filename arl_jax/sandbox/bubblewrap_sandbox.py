@@ -82,7 +82,8 @@ class BubblewrapSandbox(ProcessSandbox):
   The kernel is shared with the host. Against code that knows a hole in the
   kernel, only a virtual machine helps.
 
-  What cannot be had is an error: nothing is left out silently. As superuser,
+  What cannot be had is an error: nothing is left out silently. Making the
+  sandbox runs bwrap once, to see; that may block for some 50 ms. As superuser,
   programs run as users of their own without any right; a user namespace would
   leave them the superuser's exemption from the bound on threads. Others get a
   user namespace.

@@ -46,7 +46,7 @@ class Hazard:
 
 HAZARDS = {
   "infinite_loop": Hazard(
-    "print('on')\nwhile True: pass", (TIMEOUT,) * 3, 0.7, stdout="on\n"
+    "print('on')\nwhile True: pass", (TIMEOUT,) * 3, 3.0, stdout="on\n"
   ),
   "sleep": Hazard("import time\ntime.sleep(999)", (TIMEOUT,) * 3, 0.7),
   "many_short_sleeps": Hazard(
