@@ -1,5 +1,6 @@
 """The sandboxes that are tested, and the processes that they leave."""
 
+import asyncio
 import contextlib
 import importlib.util
 import pathlib
@@ -9,7 +10,11 @@ import pytest
 
 from arl_jax.sandbox.bubblewrap_sandbox import BubblewrapSandbox
 from arl_jax.sandbox.monty_sandbox import MontySandbox
-from arl_jax.sandbox.sandbox import Sandbox, SandboxUnavailableError
+from arl_jax.sandbox.sandbox import (
+  Sandbox,
+  SandboxResult,
+  SandboxUnavailableError,
+)
 from arl_jax.sandbox.subprocess_sandbox import SubprocessSandbox
 from arl_jax.sandbox.worker import ProcessLimits
 
@@ -41,6 +46,21 @@ def open_backend(
     return BubblewrapSandbox(import_paths=(marker,), limits=limits)
   except SandboxUnavailableError as error:
     pytest.skip(str(error))
+
+
+def run_once(backend, marker, code, **options) -> SandboxResult:
+  """Runs code in a sandbox of its own, which keeps 100,000 bytes of output."""
+  options = {"timeout_seconds": 60.0, "memory_mb": 256} | options
+  limits = ProcessLimits(max_output_bytes=100_000)
+
+  async def main():
+    sandbox = open_backend(backend, marker, limits)
+    try:
+      return await sandbox.run(code, **options)
+    finally:
+      await sandbox.aclose()
+
+  return asyncio.run(main())
 
 
 def processes_with(marker: pathlib.Path) -> list[int]:
