@@ -53,7 +53,7 @@ _OPTIMIZER: dict[Range, str] = {
 }
 
 # By section, then by range: names of numbers, or of tuples of them. None, where
-# a key allows it, is in every range.
+# a key allows it, is in every range. Environments bring their own.
 RANGES: dict[str, dict[Range, str]] = {
   "policy": {
     _COUNT: (
@@ -61,10 +61,6 @@ RANGES: dict[str, dict[Range, str]] = {
       "scan_unroll"
     ),
     _FROM_ZERO: "num_frozen_layers",
-  },
-  "environment": {
-    _COUNT: "num_train_tasks",
-    Range(1, 4): "levels",
   },
   "warmup": {
     _COUNT: "batch_size logprob_chunk",
@@ -145,13 +141,18 @@ def check(settings: Any) -> None:
     raise config_lib.ConfigError("\n".join(problems))
 
 
+def ranges_of(settings: Any) -> dict[str, dict[Range, str]]:
+  """Returns `RANGES` with those of the environment that is configured."""
+  return {"environment": getattr(settings.environment, "RANGES", {}), **RANGES}
+
+
 def _find_problems(settings: Any) -> Iterator[str]:
   if settings.seed < 0:
     yield f"config.seed is {settings.seed}; expected {_FROM_ZERO}."
   for key, value in _numbers(settings, "config"):
     if not math.isfinite(value):
       yield f"{key} is {value}; expected a finite number."
-  for path, by_range in RANGES.items():
+  for path, by_range in ranges_of(settings).items():
     section = settings
     for part in path.split("."):
       section = getattr(section, part)

@@ -9,7 +9,6 @@ import itertools
 from typing import Any
 
 from arl_jax import config as config_lib
-from arl_jax.envs import flight_text
 
 # Advantages that do not compare the episodes of a group, so one is enough.
 _GROUPLESS_ADVANTAGES = ("reinforce_plus_plus", "returns")
@@ -79,19 +78,8 @@ def _check_shape(policy: Any) -> Iterator[str]:
 
 def _check_environment(settings: Any) -> Iterator[str]:
   environment = settings.environment
-  unknown = set(environment.kinds) - set(flight_text.KINDS)
-  if unknown or not environment.kinds:
-    yield (
-      f"config.environment.kinds is {tuple(environment.kinds)}; expected some "
-      f"of {', '.join(flight_text.KINDS)}."
-    )
-  if not environment.levels:
-    yield "config.environment.levels is empty; expected some of 1 to 4."
-  if environment.num_flights and not 2 <= environment.num_flights <= 8:
-    yield (
-      f"config.environment.num_flights is {environment.num_flights}; expected "
-      "2 to 8, or 0 to leave it to the level."
-    )
+  if hasattr(environment, "problems"):
+    yield from environment.problems()
   if not environment.reward_weights:
     yield (
       "config.environment.reward_weights is empty, so nothing is rewarded; "

@@ -24,7 +24,8 @@ from arl_jax.learner.update import UpdateFns
 from arl_jax.models import kv_cache, transformer
 from arl_jax.run.initial_policy import InitialPolicy, make_initial_policy
 from arl_jax.run.settings import Settings
-from arl_jax.run.suites import SUITES, Suite
+from arl_jax.run.suite import Suite
+from arl_jax.run.suites import find_suite
 from arl_jax.text.chat import ChatFormat
 from arl_jax.types import LearnerState
 
@@ -151,7 +152,7 @@ def assemble(
     saved_tokenizer: folder of the tokenizer that the run began with.
     devices: those to use; all that JAX sees by default.
   """
-  suite = SUITES[settings.environment.name](settings.environment)
+  suite = find_suite(settings.environment.name).make(settings.environment)
 
   def texts():
     played = suite.demonstrate(

@@ -1,7 +1,8 @@
 """Search-augmented question answering as a run uses it."""
 
+from collections.abc import Iterator
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 from arl_jax.envs import (
   search_corpus,
@@ -14,7 +15,8 @@ from arl_jax.envs import (
 from arl_jax.envs.search_environment import REWARDS, SearchEnv
 from arl_jax.envs.search_index import Index, Passage
 from arl_jax.episode import Task
-from arl_jax.run.suites import Demonstration, Suite
+from arl_jax.run.config_ranges import Range
+from arl_jax.run.suite import Demonstration, Suite
 from arl_jax.synthesis import search_experts
 from arl_jax.text.tokenizer import DEFAULT_SPLIT_PATTERN
 
@@ -48,6 +50,12 @@ class SearchSettings:
     reward_weights: weight of each named reward component.
   """
 
+  RANGES: ClassVar[dict[Range, str]] = {
+    Range(1): "num_train_tasks top_k snippet_chars max_passage_chars",
+    Range(0, above=True): "timeout_seconds",
+    Range(1, 4): "levels",
+  }
+
   name: Literal["search"] = "search"
   style: Literal["tags", "hermes"] = "tags"
   show_tools: bool = True
@@ -66,6 +74,16 @@ class SearchSettings:
   reward_weights: dict[str, float] = dataclasses.field(
     default_factory=lambda: {"success": 1.0}
   )
+
+  def problems(self) -> Iterator[str]:
+    """What is wrong beyond the ranges, a message for each."""
+    if not self.levels:
+      yield "config.environment.levels is empty; expected some of 1 to 4."
+    if self.index_file and self.engine != "fts5":
+      yield (
+        f"config.environment.index_file is {self.index_file!r}, which engine "
+        f"{self.engine} does not use; use fts5, or leave it empty."
+      )
 
 
 def search_suite(settings: SearchSettings) -> Suite:

@@ -1,7 +1,7 @@
 """A run's configuration as one frozen record, checked before any compile."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from arl_jax import config as config_lib
 from arl_jax.bridge.engine_config import EngineConfig
@@ -13,7 +13,7 @@ from arl_jax.learner.sharding import MeshConfig
 from arl_jax.learner.surrogates import LossConfig
 from arl_jax.run import config_ranges
 from arl_jax.run.initial_policy import PolicySettings
-from arl_jax.run.suites import EnvironmentSettings
+from arl_jax.run.suites import find_suite
 from arl_jax.run.warmup import WarmupSettings
 
 
@@ -192,11 +192,14 @@ class OutputSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-  """All sections of a configuration; see each for its fields."""
+  """All sections of a configuration; see each for its fields.
+
+  That of the environment is the record of its `SuiteKind`.
+  """
 
   seed: int
   policy: PolicySettings
-  environment: EnvironmentSettings
+  environment: Any
   warmup: WarmupSettings
   rollout: RolloutSettings
   engine: EngineConfig
@@ -236,7 +239,14 @@ def read_settings(config: config_lib.Section) -> Settings:
   Raises:
     ConfigError: naming the key, what was found and what is allowed.
   """
-  settings = config_lib.build(Settings, config, path="config")
+  environment = _read_environment(config)
+  settings = config_lib.build(
+    Settings,
+    config,
+    path="config",
+    ignore=("environment",),
+    given={"environment": environment},
+  )
   config_ranges.check(settings)
   # Two values that other sections own: a row fills a slot, and the learner
   # scores the distribution that was sampled from.
@@ -248,4 +258,22 @@ def read_settings(config: config_lib.Section) -> Settings:
     loss=dataclasses.replace(
       settings.loss, temperature=settings.rollout.temperature
     ),
+  )
+
+
+def _read_environment(config: config_lib.Section) -> Any:
+  """Makes the record that the environment's name asks for."""
+  name = config_lib.get(config, "environment.name")
+  if not isinstance(name, str):
+    raise config_lib.ConfigError(
+      f"config.environment.name is {name!r}; expected a string."
+    )
+  try:
+    kind = find_suite(name)
+  except ValueError as error:
+    raise config_lib.ConfigError(str(error)) from error
+  return config_lib.build(
+    kind.settings,
+    config_lib.get(config, "environment"),
+    path="config.environment",
   )

@@ -1,155 +1,63 @@
-"""What a run needs of an environment: tasks, demonstrations, fresh worlds."""
+"""The environments that a configuration can name."""
 
 from collections.abc import Callable, Mapping
-import dataclasses
-from typing import Literal
+import importlib
+from typing import Any, NamedTuple
 
-from arl_jax.envs import flight_task_file, flight_tasks, flight_text
-from arl_jax.envs.environment import Environment
-from arl_jax.envs.flight_booking import FlightBookingEnv
-from arl_jax.episode import Message, Task
-from arl_jax.synthesis import demonstrations
-from arl_jax.synthesis.flight_experts import ExpertMix
+from arl_jax.run.flight_suite import FlightSettings, flight_booking_suite
+from arl_jax.run.search_suite import SearchSettings, search_suite
+from arl_jax.run.suite import Suite
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EnvironmentSettings:
-  """Which environment, and how hard it is.
+class SuiteKind(NamedTuple):
+  """An environment that a configuration can name.
 
   Attributes:
-    name: a key of `SUITES`.
-    style: how actions look, `hermes` (JSON) or `compact`.
-    show_tools: put the tools' schemas into the prompt.
-    show_times: show departure times in lists.
-    system_prompt: text of a system message; None for none of our own.
-    levels: difficulties, mixed evenly.
-    num_flights: flights that match a request; 0 is the environment's choice.
-    kinds: what requests ask for.
-    moves: whether prices and seats move between turns.
-    num_train_tasks: tasks of one epoch.
-    task_file: JSON lines to train on instead of generated tasks.
-    reward_weights: weight of each named reward component.
+    settings: a frozen dataclass of its section, with `name` and
+      `reward_weights` at least. It may have `RANGES`, the numbers that are
+      allowed, and `problems()`, which yields what else is wrong.
+    make: makes the suite from them.
   """
 
-  name: Literal["flight_booking"] = "flight_booking"
-  style: Literal["hermes", "compact"] = "hermes"
-  show_tools: bool = False
-  show_times: bool = True
-  system_prompt: str | None = None
-  levels: tuple[int, ...] = flight_tasks.LEVELS
-  num_flights: int = 0
-  kinds: tuple[str, ...] = flight_text.KINDS
-  moves: bool = True
-  num_train_tasks: int = 4096
-  task_file: str = ""
-  reward_weights: dict[str, float] = dataclasses.field(
-    default_factory=lambda: {"success": 1.0}
-  )
+  settings: type[Any]
+  make: Callable[[Any], Suite]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Demonstration:
-  """An expert's episode as messages: what was read, what was written.
-
-  Attributes:
-    turns: for each action, the messages since the action before, and the
-      action's text.
-    success: whether it solved its task.
-  """
-
-  turns: tuple[tuple[tuple[Message, ...], str], ...]
-  success: bool
+SUITES: Mapping[str, SuiteKind] = {
+  "flight_booking": SuiteKind(FlightSettings, flight_booking_suite),
+  "search": SuiteKind(SearchSettings, search_suite),
+}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Suite:
-  """An environment as a run uses it.
+def find_suite(name: str) -> SuiteKind:
+  """Returns one of `SUITES`, or one of your own.
 
-  Attributes:
-    make_environment: makes a fresh one for each episode.
-    train_tasks: makes the tasks to train on; the argument is a seed.
-    heldout_tasks: `(number, seed)` to tasks that training never sees.
-    demonstrate: `(number, seed, careful, drill)` to expert episodes on tasks
-      of neither; `careful` is the share of the best expert, `drill` whether
-      hard cases are made frequent.
-    split_pattern: pieces that a tokenizer trained on this text keeps apart.
-  """
-
-  make_environment: Callable[[], Environment]
-  train_tasks: Callable[[int], list[Task]]
-  heldout_tasks: Callable[[int, int], list[Task]]
-  demonstrate: Callable[[int, int, float, bool], list[Demonstration]]
-  split_pattern: str
-
-
-_FLIGHT_REWARDS = ("success", "booked", "turns", "tool_errors")
-
-
-def flight_booking_suite(settings: EnvironmentSettings) -> Suite:
-  """The running example: an agent that books flights.
+  Args:
+    name: a key of `SUITES`, or `module:attribute` of a `SuiteKind`.
 
   Raises:
-    ValueError: if a reward weight names nothing that is rewarded.
+    ValueError: there is none of that name.
   """
-  unknown = set(settings.reward_weights) - set(_FLIGHT_REWARDS)
-  if unknown:
+  if name in SUITES:
+    return SUITES[name]
+  known = f"{', '.join(SUITES)}, or module:attribute of a SuiteKind of your own"
+  module_name, colon, attribute = name.partition(":")
+  if not (module_name and colon and attribute):
+    raise ValueError(f"config.environment.name is {name!r}; expected {known}.")
+  try:
+    module = importlib.import_module(module_name)
+  except ModuleNotFoundError as error:
+    # One that it imports itself is another mistake.
+    if error.name and not f"{module_name}.".startswith(f"{error.name}."):
+      raise
     raise ValueError(
-      f"reward_weights names {sorted(unknown)}; flight_booking gives"
-      f" {', '.join(_FLIGHT_REWARDS)}"
+      f"config.environment.name is {name!r}, but there is no module"
+      f" {module_name}; is its folder on PYTHONPATH? Expected {known}."
+    ) from error
+  kind = getattr(module, attribute, None)
+  if not isinstance(kind, SuiteKind):
+    raise ValueError(
+      f"config.environment.name is {name!r}, but {attribute} in {module_name}"
+      f" is {kind!r}; expected a SuiteKind."
     )
-
-  def make_environment() -> FlightBookingEnv:
-    return FlightBookingEnv(
-      style=settings.style,
-      show_tools=settings.show_tools,
-      show_times=settings.show_times,
-      system_prompt=settings.system_prompt,
-    )
-
-  def tasks(number: int, seed: int, split: str, drill: bool = False):
-    return flight_tasks.generate_tasks(
-      number,
-      seed=seed,
-      split=split,
-      levels=settings.levels,
-      num_flights=settings.num_flights or None,
-      kinds=settings.kinds,
-      moves=settings.moves,
-      drill=drill,
-    )
-
-  def train_tasks(seed: int) -> list[Task]:
-    if settings.task_file:
-      return flight_task_file.load_tasks(settings.task_file)
-    return tasks(settings.num_train_tasks, seed, "train")
-
-  def demonstrate(
-    number: int, seed: int, careful: float, drill: bool
-  ) -> list[Demonstration]:
-    played = demonstrations.expert_transcripts(
-      tasks(number, seed, "warmup", drill),
-      mix=ExpertMix(careful=careful),
-      seed=seed,
-      style=settings.style,
-      make_environment=make_environment,
-    )
-    return [
-      Demonstration(
-        turns=tuple((turn.observations, turn.action) for turn in episode.turns),
-        success=episode.success,
-      )
-      for episode in played
-    ]
-
-  return Suite(
-    make_environment=make_environment,
-    train_tasks=train_tasks,
-    heldout_tasks=lambda number, seed: tasks(number, seed, "heldout"),
-    demonstrate=demonstrate,
-    split_pattern=flight_text.FLIGHT_SPLIT_PATTERN,
-  )
-
-
-SUITES: Mapping[str, Callable[[EnvironmentSettings], Suite]] = {
-  "flight_booking": flight_booking_suite,
-}
+  return kind

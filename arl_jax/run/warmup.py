@@ -22,7 +22,7 @@ from arl_jax.learner.optimizer import (
 )
 from arl_jax.learner.state import ModelFns
 from arl_jax.learner.surrogates import LossConfig
-from arl_jax.run.suites import Demonstration, Suite
+from arl_jax.run.suite import Demonstration, Suite
 from arl_jax.text.chat import ChatFormat
 from arl_jax.text.tokenizer import Tokenizer
 

@@ -12,7 +12,8 @@ from arl_jax.actors.seeds import mix_seed
 from arl_jax.envs.environment import Environment, StepResult
 from arl_jax.episode import Message, Task
 from arl_jax.run import suites
-from arl_jax.run.suites import EnvironmentSettings, Suite
+from arl_jax.run.flight_suite import FlightSettings
+from arl_jax.run.suite import Suite
 
 _NAME = "flight_booking"
 
@@ -92,10 +93,10 @@ def slow_tools(latency: Latency) -> Iterator[list[float]]:
   """
   drawn: list[float] = []
   registered: Any = suites.SUITES
-  make_suite = registered[_NAME]
+  kind = registered[_NAME]
 
-  def make_slow_suite(settings: EnvironmentSettings) -> Suite:
-    suite = make_suite(settings)
+  def make_slow_suite(settings: FlightSettings) -> Suite:
+    suite = kind.make(settings)
     slow_tasks: set[str] = set()
 
     def train_tasks(seed: int) -> list[Task]:
@@ -110,8 +111,8 @@ def slow_tools(latency: Latency) -> Iterator[list[float]]:
       suite, make_environment=make_environment, train_tasks=train_tasks
     )
 
-  registered[_NAME] = make_slow_suite
+  registered[_NAME] = kind._replace(make=make_slow_suite)
   try:
     yield drawn
   finally:
-    registered[_NAME] = make_suite
+    registered[_NAME] = kind

@@ -11,7 +11,8 @@ import pytest
 from arl_jax.envs.environment import StepResult
 from arl_jax.episode import Message, Task
 from arl_jax.run import suites
-from arl_jax.run.suites import EnvironmentSettings
+from arl_jax.run.flight_suite import FlightSettings
+from arl_jax.run.suite import Suite
 
 FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "async"
 
@@ -93,17 +94,17 @@ def test_tool_calls_of_slow_tasks_wait(
 
 
 def test_only_training_is_slow_and_only_meanwhile(tools: ModuleType):
-  settings = EnvironmentSettings(num_train_tasks=4, levels=(1,))
+  settings = FlightSettings(num_train_tasks=4, levels=(1,))
   before = suites.SUITES["flight_booking"]
   latency = tools.Latency(median=1e-6, sigma=0.1, longest=1e-5)
 
-  async def call(suite: suites.Suite, task: Task) -> None:
+  async def call(suite: Suite, task: Task) -> None:
     environment = suite.make_environment()
     await environment.reset(task, seed=0)
     await environment.step('<tool_call>{"name": "sort"}</tool_call>')
 
   with tools.slow_tools(latency) as drawn:
-    suite = suites.SUITES["flight_booking"](settings)
+    suite = suites.SUITES["flight_booking"].make(settings)
     asyncio.run(call(suite, suite.heldout_tasks(1, 0)[0]))
     assert suite.demonstrate(1, 0, 1.0, False)[0].turns
     assert not drawn

@@ -18,6 +18,7 @@ import pytest
 from arl_jax import config as config_lib
 from arl_jax.envs.flight_booking import FlightBookingEnv
 from arl_jax.run import saves, suites
+from arl_jax.run.flight_suite import flight_booking_suite
 from arl_jax.run.watchdog import StalledError
 from arl_jax.trajectories import store
 from tests import toy_runs
@@ -61,12 +62,13 @@ class Desk(FlightBookingEnv):
 
 def use_desk(monkeypatch, desk):
   def make(settings):
-    whole = suites.flight_booking_suite(settings)
+    whole = flight_booking_suite(settings)
     return dataclasses.replace(
       whole, make_environment=lambda: desk(style=settings.style)
     )
 
-  monkeypatch.setitem(suites.SUITES, "flight_booking", make)
+  kind = suites.SUITES["flight_booking"]._replace(make=make)
+  monkeypatch.setitem(suites.SUITES, "flight_booking", kind)
 
 
 @pytest.fixture(name="online", scope="module")

@@ -12,6 +12,7 @@ from arl_jax import config as config_lib
 from arl_jax.run import config_ranges
 from arl_jax.run.config_ranges import Range
 from arl_jax.run.settings import Settings, read_settings
+from arl_jax.run.suites import SUITES
 
 _NAME = "configs/flight_booking.py"
 
@@ -99,7 +100,7 @@ def test_a_reward_weight_is_finite():
 def test_every_key_of_the_table_is_a_setting():
   settings = read_settings(_config({}))
   named = set()
-  for path, by_range in config_ranges.RANGES.items():
+  for path, by_range in config_ranges.ranges_of(settings).items():
     for name in " ".join(by_range.values()).split():
       key = f"{path}.{name}"
       assert key not in named, key
@@ -135,10 +136,23 @@ def test_every_number_has_a_range_or_a_rule():
   settings: Settings = read_settings(_config({}))
   named = {
     f"{path}.{name}"
-    for path, by_range in config_ranges.RANGES.items()
+    for path, by_range in config_ranges.ranges_of(settings).items()
     for name in " ".join(by_range.values()).split()
   }
   assert set(numbers(settings)) - named == elsewhere
+
+
+@pytest.mark.parametrize("name", sorted(SUITES))
+def test_every_number_of_an_environment_has_a_range(name):
+  record = SUITES[name].settings
+  numbers = {
+    field.name
+    for field in dataclasses.fields(record)
+    if re.search(r"\b(int|float)\b", str(field.type))
+  }
+  named = set(" ".join(record.RANGES.values()).split())
+  assert named <= numbers
+  assert numbers - named <= {"num_flights", "reward_weights"}
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from arl_jax import train as train_lib
 from arl_jax.envs.flight_booking import FlightBookingEnv
 from arl_jax.learner.checkpoint import CheckpointStore
 from arl_jax.run import suites
+from arl_jax.run.flight_suite import flight_booking_suite
 from arl_jax.run.parts import assemble
 from arl_jax.run.settings import read_settings
 from arl_jax.trajectories import store
@@ -65,7 +66,7 @@ class UnsafeDesk:
 def make_suite(longest, settings):
   """Makes flight booking with other desks."""
   return dataclasses.replace(
-    suites.flight_booking_suite(settings),
+    flight_booking_suite(settings),
     make_environment=functools.partial(
       UnsafeDesk,
       longest,
@@ -100,7 +101,8 @@ def run(config, folder, log):
   # floats on that; so weights can be equal only where they take no time.
   longest = 0.04 if config.rollout.mode == "async" else 0.0
   make = functools.partial(make_suite, longest)
-  suites.SUITES["flight_booking"] = make  # type: ignore[index]
+  kind = suites.SUITES["flight_booking"]._replace(make=make)
+  suites.SUITES["flight_booking"] = kind  # type: ignore[index]
   train_lib.train(config, folder, devices=jax.devices()[:1])
 
 

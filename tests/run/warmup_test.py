@@ -10,7 +10,7 @@ from arl_jax.actors.policy import Completion, SamplingParams
 from arl_jax.actors.rollout import Limits, run_episode
 from arl_jax.envs import flight_tasks
 from arl_jax.run import warmup
-from arl_jax.run.suites import EnvironmentSettings, flight_booking_suite
+from arl_jax.run.flight_suite import FlightSettings, flight_booking_suite
 from arl_jax.text.chat import ChatFormat
 from arl_jax.text.tokenizer import train_tokenizer
 from arl_jax.text.tool_calls import Style
@@ -18,7 +18,7 @@ from arl_jax.text.tool_calls import Style
 
 @functools.cache
 def parts(style: Style = "hermes"):
-  suite = flight_booking_suite(EnvironmentSettings(style=style))
+  suite = flight_booking_suite(FlightSettings(style=style))
   texts = [
     text
     for one in suite.demonstrate(200, 0, 0.5, True)

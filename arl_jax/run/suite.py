@@ -1,0 +1,42 @@
+"""What a run needs of an environment: tasks, demonstrations, fresh worlds."""
+
+from collections.abc import Callable
+import dataclasses
+
+from arl_jax.envs.environment import Environment
+from arl_jax.episode import Message, Task
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Demonstration:
+  """An expert's episode as messages: what was read, what was written.
+
+  Attributes:
+    turns: for each action, the messages since the action before, and the
+      action's text.
+    success: whether it solved its task.
+  """
+
+  turns: tuple[tuple[tuple[Message, ...], str], ...]
+  success: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Suite:
+  """An environment as a run uses it.
+
+  Attributes:
+    make_environment: makes a fresh one for each episode.
+    train_tasks: makes the tasks to train on; the argument is a seed.
+    heldout_tasks: `(number, seed)` to tasks that training never sees.
+    demonstrate: `(number, seed, careful, drill)` to expert episodes on tasks
+      of neither; `careful` is the share of the best expert, `drill` whether
+      hard cases are made frequent.
+    split_pattern: pieces that a tokenizer trained on this text keeps apart.
+  """
+
+  make_environment: Callable[[], Environment]
+  train_tasks: Callable[[int], list[Task]]
+  heldout_tasks: Callable[[int, int], list[Task]]
+  demonstrate: Callable[[int, int, float, bool], list[Demonstration]]
+  split_pattern: str

@@ -1,0 +1,67 @@
+"""Tests of finding an environment by its name."""
+
+import pytest
+
+from arl_jax import config as config_lib
+from arl_jax.run.settings import read_settings
+from arl_jax.run.suites import SUITES, find_suite
+from tests import toy_runs
+
+
+def test_a_suite_of_ones_own_is_found_by_module_and_attribute(
+  tmp_path, monkeypatch
+):
+  (tmp_path / "my_desk.py").write_text(
+    "import dataclasses\n"
+    "from arl_jax.run.suites import SuiteKind\n"
+    "@dataclasses.dataclass(frozen=True)\n"
+    "class Mine:\n"
+    "  name: str\n"
+    "  reward_weights: dict[str, float]\n"
+    "  num_desks: int = 1\n"
+    "  def problems(self):\n"
+    "    if self.num_desks < 1:\n"
+    "      yield 'a desk is needed'\n"
+    "DESK = SuiteKind(Mine, lambda settings: settings)\n"
+    "other = 3\n"
+  )
+  monkeypatch.syspath_prepend(tmp_path)
+  kind = find_suite("my_desk:DESK")
+  config = toy_runs.make_config()
+  with config.unlocked():
+    config.environment = {
+      "name": "my_desk:DESK",
+      "reward_weights": {"success": 1.0},
+      "num_desks": 2,
+    }
+  environment = read_settings(config).environment
+  assert isinstance(environment, kind.settings)
+  assert environment.num_desks == 2
+  with pytest.raises(ValueError, match="other in my_desk is 3; expected"):
+    find_suite("my_desk:other")
+
+
+@pytest.mark.parametrize(
+  ("name", "words"),
+  [
+    ("flight_bookin", "is 'flight_bookin'; expected flight_booking, "),
+    ("nowhere:DESK", "there is no module nowhere; is its folder on PYTHONPATH"),
+    ("json:DESK", "DESK in json is None; expected a SuiteKind"),
+    (":", "is ':'; expected"),
+  ],
+)
+def test_an_unknown_name_is_refused_with_those_there_are(name, words):
+  config = toy_runs.make_config()
+  config.environment.name = name
+  with pytest.raises(config_lib.ConfigError, match="environment.name") as e:
+    read_settings(config)
+  assert words in str(e.value)
+
+
+@pytest.mark.parametrize("name", sorted(SUITES))
+def test_a_key_of_another_environment_is_not_known(name):
+  config = toy_runs.make_config()
+  with config.unlocked():
+    config.environment = {"name": name, "num_wheels": 4}
+  with pytest.raises(config_lib.ConfigError, match="environment.num_wheels is"):
+    read_settings(config)
