@@ -1,11 +1,13 @@
 """Runs one episode: the policy acts, the environment answers, until an end."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import inspect
+import logging
 import time
 import traceback
 from typing import Any, TypeVar
@@ -32,6 +34,7 @@ from arl_jax.episode import (
 from arl_jax.text.chat import ChatFormat
 
 T = TypeVar("T")
+_LOGGER = logging.getLogger(__name__)
 # Of an error's text, which the policy never sees.
 _MAX_ERROR_CHARS = 32768
 
@@ -88,7 +91,8 @@ async def run_episode(
   What the environment raises, and an answer that is not what the protocol
   says, end the episode as FAILED. So does an answer that the chat template
   refuses. Cancellation, Ctrl-C, and errors of the policy and of the chat
-  format are raised.
+  format are raised. An environment with a `close` is closed in each case; that
+  it fails to is logged.
 
   The environment's messages are cleaned before anything else reads them: cut
   at `limits.max_observation_chars`, and made valid Unicode.
@@ -111,59 +115,76 @@ async def run_episode(
   Returns:
     The episode with one row; with none if there was no prompt.
   """
-  start = time.perf_counter()
-  draft = _Draft(weights=reward_weights)
-  stop_ids = sampling.stop_ids or chat.stop_ids
-  error = ""
-  deadline = asyncio.timeout(limits.episode_timeout_seconds)
-  try:
-    async with deadline:
-      await _open(environment, task, draft, chat, limits, seed)
-      status = await _interact(
-        policy,
-        environment,
-        draft,
-        chat=chat,
-        limits=limits,
-        sampling=dataclasses.replace(sampling, stop_ids=stop_ids),
-        seed=seed,
-        session=session,
-      )
-  except _EnvironmentFailure as failure:
-    status, error = EpisodeStatus.FAILED, str(failure)
-  except TimeoutError:
-    if not deadline.expired():
-      raise
-    status = EpisodeStatus.TIMEOUT
-    if not len(draft.row):
-      status = EpisodeStatus.FAILED
-      error = (
-        "environment.reset gave no answer within episode_timeout_seconds, "
-        f"{limits.episode_timeout_seconds:g}"
-      )
-  finally:
-    policy.end_session(session)
-
-  if status.finished:
+  async with _closing(environment, limits, session):
+    start = time.perf_counter()
+    draft = _Draft(weights=reward_weights)
+    stop_ids = sampling.stop_ids or chat.stop_ids
+    error = ""
+    deadline = asyncio.timeout(limits.episode_timeout_seconds)
     try:
-      score = await _ask(
-        environment.score, "score", limits, read=answers.clean_components
-      )
-      draft.add_score(score)
+      async with deadline:
+        await _open(environment, task, draft, chat, limits, seed)
+        status = await _interact(
+          policy,
+          environment,
+          draft,
+          chat=chat,
+          limits=limits,
+          sampling=dataclasses.replace(sampling, stop_ids=stop_ids),
+          seed=seed,
+          session=session,
+        )
     except _EnvironmentFailure as failure:
       status, error = EpisodeStatus.FAILED, str(failure)
-  return Episode(
-    task=task,
-    member=member,
-    status=status,
-    rows=(draft.row.build(),) if len(draft.row) else (),
-    turns=tuple(draft.turns),
-    prompt=draft.prompt,
-    reward_components=draft.components if status.finished else {},
-    # What an environment raises may hold anything, too.
-    error=answers.clean_text(error, max_chars=_MAX_ERROR_CHARS),
-    seconds=time.perf_counter() - start,
-  )
+    except TimeoutError:
+      if not deadline.expired():
+        raise
+      status = EpisodeStatus.TIMEOUT
+      if not len(draft.row):
+        status = EpisodeStatus.FAILED
+        error = (
+          "environment.reset gave no answer within episode_timeout_seconds, "
+          f"{limits.episode_timeout_seconds:g}"
+        )
+    finally:
+      policy.end_session(session)
+
+    if status.finished:
+      try:
+        score = await _ask(
+          environment.score, "score", limits, read=answers.clean_components
+        )
+        draft.add_score(score)
+      except _EnvironmentFailure as failure:
+        status, error = EpisodeStatus.FAILED, str(failure)
+    return Episode(
+      task=task,
+      member=member,
+      status=status,
+      rows=(draft.row.build(),) if len(draft.row) else (),
+      turns=tuple(draft.turns),
+      prompt=draft.prompt,
+      reward_components=draft.components if status.finished else {},
+      # What an environment raises may hold anything, too.
+      error=answers.clean_text(error, max_chars=_MAX_ERROR_CHARS),
+      seconds=time.perf_counter() - start,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _closing(
+  environment: Environment, limits: Limits, session: str
+) -> AsyncIterator[None]:
+  """Closes an environment that can be closed, also in a cancelled task."""
+  try:
+    yield
+  finally:
+    close = getattr(environment, "close", None)
+    if close is not None:
+      try:
+        await _ask(close, "close", limits, read=lambda _: None)
+      except _EnvironmentFailure as failure:
+        _LOGGER.warning("episode %s: %s", session, failure)
 
 
 async def _open(environment, task, draft, chat, limits, seed) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import inspect
 import math
 import traceback
-from typing import Any
+from typing import Any, Self
 
 from arl_jax.envs.environment import StepResult
 from arl_jax.envs.guarded_call import (
@@ -28,6 +28,8 @@ class CheckError(Exception):
 class Player:
   """Plays one episode.
 
+  Use as `async with player`, which closes an environment that can be closed.
+
   Attributes:
     task: what is asked.
     events: all answers so far, in order.
@@ -45,6 +47,18 @@ class Player:
     self._timeout_seconds = timeout_seconds
     self._num_steps = 0
 
+  async def __aenter__(self) -> Self:
+    return self
+
+  async def __aexit__(self, kind: object, error: object, _: object) -> None:
+    if not hasattr(self._environment, "close"):
+      return
+    try:
+      await self._ask("close")
+    except CheckError:
+      if error is None:  # else that one says more
+        raise
+
   async def open(self) -> None:
     """Stages the task."""
     prompt = await self._ask("reset", self.task, seed=self._seed)
@@ -59,7 +73,7 @@ class Player:
     self.ended = self.events[-1][1].terminated
     return self.ended
 
-  async def close(self) -> None:
+  async def score(self) -> None:
     """Scores the episode."""
     score = await self._ask("score")
     where = f"{self._where()}: score"

@@ -37,6 +37,10 @@ class Environment(Protocol):
   episodes, and no time limit can end it. `OffLoopEnvironment` runs such code
   in threads. They are cancelled when their time is up, and must let the
   `CancelledError` through.
+
+  An environment may have a fourth, `async def close(self)`, to give back what
+  it holds. It is awaited once, when the episode is over, however it ended: by
+  a failed or a cancelled `reset` as well.
   """
 
   async def reset(self, task: Task, *, seed: int) -> tuple[Message, ...]:

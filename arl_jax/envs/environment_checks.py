@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+import contextlib
 import copy
 import dataclasses
 import enum
@@ -76,12 +77,12 @@ class Subject:
     self, task: Task, actions: Sequence[str], *, seed: int | None = None
   ) -> Events:
     """Plays one episode to its end; returns all answers."""
-    player = self.player(task, seed=seed)
-    await player.open()
-    for action in actions:
-      if await player.act(action):
-        break
-    await player.close()
+    async with self.player(task, seed=seed) as player:
+      await player.open()
+      for action in actions:
+        if await player.act(action):
+          break
+      await player.score()
     return player.events
 
   def gold(self, task: Task) -> tuple[str, ...]:
@@ -198,18 +199,21 @@ async def check_isolation(subject: Subject) -> str:
   hidden = copy.deepcopy([first.hidden, other.hidden])
   alone = [await subject.play(task, a, seed=seed) for task, a, seed in cases]
   players = [subject.player(task, seed=seed) for task, _, seed in cases]
-  await asyncio.gather(*(player.open() for player in players))
-  # One action of each in turn, the last player first.
-  for turn in range(max(len(actions) for _, actions, _ in cases)):
-    pairs = zip(players, cases, strict=True)
-    await asyncio.gather(
-      *(
-        player.act(actions[turn])
-        for player, (_, actions, _) in reversed(list(pairs))
-        if turn < len(actions) and not player.ended
+  async with contextlib.AsyncExitStack() as stack:
+    for player in players:
+      await stack.enter_async_context(player)
+    await asyncio.gather(*(player.open() for player in players))
+    # One action of each in turn, the last player first.
+    for turn in range(max(len(actions) for _, actions, _ in cases)):
+      pairs = zip(players, cases, strict=True)
+      await asyncio.gather(
+        *(
+          player.act(actions[turn])
+          for player, (_, actions, _) in reversed(list(pairs))
+          if turn < len(actions) and not player.ended
+        )
       )
-    )
-  await asyncio.gather(*(player.close() for player in players))
+    await asyncio.gather(*(player.score() for player in players))
   for player, events in zip(players, alone, strict=True):
     _require_same(
       events,
@@ -230,10 +234,10 @@ async def check_timeouts(subject: Subject) -> str:
   num_cancelled = 0
   for task in subject.tasks:
     for action in [*subject.gold(task)[:1], *subject.scripts(task)[0][:1]]:
-      player = subject.player(task)
-      await player.open()
-      num_cancelled += await player.cancel(action)
-      await player.close()
+      async with subject.player(task) as player:
+        await player.open()
+        num_cancelled += await player.cancel(action)
+        await player.score()
   return (
     f"{num_cancelled} cancelled steps ended"
     if num_cancelled
@@ -246,8 +250,8 @@ async def check_prompts(subject: Subject) -> str:
   measure, unit = subject.prompt_length
   longest, of_task = 0, subject.tasks[0].task_id
   for task in subject.tasks:
-    player = subject.player(task)
-    await player.open()
+    async with subject.player(task) as player:
+      await player.open()
     length = measure(player.events[0][1])
     if length == 0:
       raise CheckError(f"task {task.task_id!r}: the prompt is empty")

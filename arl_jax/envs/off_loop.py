@@ -61,7 +61,10 @@ def num_calls_alive() -> int:
 
 
 class BlockingEnvironment(Protocol):
-  """An `Environment` whose methods are plain functions, which may block."""
+  """An `Environment` whose methods are plain functions, which may block.
+
+  Like that one, it may have a `close`.
+  """
 
   def reset(self, task: Task, *, seed: int) -> tuple[Message, ...]:
     """Stages the task; returns the messages before the first action."""
@@ -92,7 +95,7 @@ class OffLoopEnvironment:
   """
 
   def __init__(self, environment: BlockingEnvironment):
-    for name in ("reset", "step", "score"):
+    for name in ("reset", "step", "score", "close"):
       if inspect.iscoroutinefunction(getattr(environment, name, None)):
         raise ValueError(
           f"{type(environment).__name__}.{name} is a coroutine function;"
@@ -101,6 +104,7 @@ class OffLoopEnvironment:
         )
     self._environment = environment
     self._last: asyncio.Future[Any] | None = None
+    self._closing: asyncio.Task[Any] | None = None
 
   async def reset(self, task: Task, *, seed: int) -> tuple[Message, ...]:
     """Stages the task, in a thread."""
@@ -113,6 +117,16 @@ class OffLoopEnvironment:
   async def score(self) -> Mapping[str, float]:
     """Judges the episode, in a thread."""
     return await self._call("score")
+
+  async def close(self) -> None:
+    """Closes the environment if it can be, in a thread.
+
+    Whoever waits may stop waiting for a call that hangs; it is closed after
+    that one has ended.
+    """
+    if hasattr(self._environment, "close"):
+      self._closing = asyncio.create_task(self._call("close"))
+      await asyncio.shield(self._closing)
 
   async def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
     while self._last is not None and not self._last.done():

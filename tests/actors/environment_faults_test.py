@@ -288,3 +288,109 @@ def test_a_reset_without_end_leaves_nothing_to_score():
   assert episode.status is EpisodeStatus.FAILED
   assert "no answer within episode_timeout_seconds, 0.02" in episode.error
   assert made[0].num_scores == 0
+
+
+class Closable(fakes.FakeEnvironment):
+  """Notes what was asked of it, `close` last of all."""
+
+  def __init__(self, on_step=lambda *_: None, on_close=lambda: None):
+    super().__init__(on_step)
+    self.on_close, self.asked = on_close, []
+
+  async def score(self):
+    self.asked.append("score")
+    return await super().score()
+
+  async def close(self):
+    await asyncio.sleep(0)
+    self.asked.append("close")
+    result = self.on_close()
+    if asyncio.iscoroutine(result):
+      await result
+
+
+class NeverReset(Closable):
+  async def reset(self, task, *, seed):
+    raise KeyError("no world")
+
+
+@pytest.mark.parametrize(
+  ("make_environment", "options", "status", "asked"),
+  [
+    (Closable, {}, "terminated", ["score", "close"]),
+    (
+      Closable,
+      {"limits": Limits(max_turns=1)},
+      "max_turns",
+      ["score", "close"],
+    ),
+    (
+      lambda: Closable(fakes.forever),
+      {"limits": Limits(episode_timeout_seconds=0.02)},
+      "timeout",
+      ["score", "close"],
+    ),
+    (
+      lambda: Closable(fakes.raiser(KeyError("a"))),
+      {},
+      "failed",
+      ["close"],
+    ),
+    (NeverReset, {}, "failed", ["close"]),
+    (
+      lambda: Closable(fakes.forever),
+      {"timeout_seconds": 0.02},
+      "group_timeout",
+      ["close"],
+    ),
+  ],
+)
+def test_an_environment_is_closed_once_however_its_episode_ended(
+  make_environment, options, status, asked
+):
+  made = []
+
+  def make():
+    made.append(make_environment())
+    return made[-1]
+
+  options = dict(options)
+  timeout = options.pop("timeout_seconds", 60.0)
+  actor = make_actor(fakes.FakePolicy(one_then_done), make, **options)
+  group = asyncio.run(
+    run_group(actor, TASK, ordinal=0, group_size=2, timeout_seconds=timeout)
+  )
+  assert [e.status.value for e in group.episodes] == [status] * 2
+  assert [environment.asked for environment in made] == [asked] * 2
+
+
+@pytest.mark.parametrize(
+  ("on_close", "message"),
+  [
+    (fakes.raiser(KeyError("sandbox")), "environment.close raised KeyError"),
+    (fakes.raiser(SystemExit(3)), "environment.close raised SystemExit"),
+    (fakes.forever, "no answer within 0.05 seconds"),
+  ],
+)
+def test_an_environment_that_cannot_close_costs_a_line_in_the_log(
+  on_close, message, caplog
+):
+  (episode,), _ = play(
+    lambda: Closable(on_close=on_close),
+    group_size=1,
+    limits=Limits(step_timeout_seconds=0.05),
+  )
+  assert episode.status is EpisodeStatus.TERMINATED
+  assert episode.success
+  assert message in caplog.text
+  assert "train/0/0" in caplog.text
+
+
+def test_a_close_that_is_no_coroutine_is_told_what_to_do(caplog):
+  class Plain(fakes.FakeEnvironment):
+    def close(self):
+      return 1
+
+  (episode,), _ = play(Plain, group_size=1)
+  assert episode.status is EpisodeStatus.TERMINATED
+  assert "put the environment into an OffLoopEnvironment" in caplog.text

@@ -80,6 +80,28 @@ def test_a_sound_environment_passes_every_check():
   assert details["prompt"] == "13 characters at most"
 
 
+def test_every_environment_is_closed_and_one_that_cannot_is_named():
+  opened, closed = [], []
+
+  class Closable(Sound):
+    async def reset(self, task, *, seed):
+      opened.append(self)
+      return await super().reset(task, seed=seed)
+
+    async def close(self):
+      closed.append(self)
+
+  assert not failures(run(Closable))
+  assert {*map(id, opened)} == {*map(id, closed)}
+  assert len(opened) == len(closed)
+
+  class Broken(Sound):
+    async def close(self):
+      raise KeyError("sandbox")
+
+  assert "close raised KeyError" in failures(run(Broken))["types"]
+
+
 def test_flight_booking_is_sound():
   def expert_actions(task):
     played = run_inline(play_expert(FlightBookingEnv(), task))

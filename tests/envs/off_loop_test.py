@@ -271,3 +271,54 @@ def test_a_call_waits_for_the_late_one_before_it(release):
   # What was given up before its turn never ran.
   assert blocking.ended == ["hang", "next"]
   assert not blocking.overlapped
+
+
+class Plain:
+  def reset(self, task, *, seed):
+    return ()
+
+  def step(self, action):
+    return StepResult()
+
+  def score(self):
+    return {}
+
+
+def test_it_closes_what_can_be_closed_in_a_thread():
+  class Closable(Plain):
+    closed_in = None
+
+    def close(self):
+      self.closed_in = threading.current_thread()
+
+  environment = Closable()
+  asyncio.run(OffLoopEnvironment(environment).close())
+  assert environment.closed_in is not None
+  assert environment.closed_in is not threading.main_thread()
+  asyncio.run(OffLoopEnvironment(Plain()).close())
+
+
+def test_it_is_closed_after_a_call_that_nobody_waits_for(release):
+  class Stuck(Plain):
+    def __init__(self):
+      self.order = []
+
+    def step(self, action):
+      release.wait(PATIENCE)
+      self.order.append("step")
+      return StepResult()
+
+    def close(self):
+      self.order.append("close")
+
+  environment = Stuck()
+
+  async def main():
+    wrapped = OffLoopEnvironment(environment)
+    for call in (lambda: wrapped.step("a"), wrapped.close):
+      with pytest.raises(TimeoutError):
+        await asyncio.wait_for(call(), timeout=0.01)
+    release.set()
+    await until(lambda: environment.order == ["step", "close"])
+
+  asyncio.run(main())
