@@ -69,7 +69,14 @@ LAZY = {
   "transformers",
 }
 # Below these, code takes frozen records.
-KNOWS_CONFIG_DICT = {"config", "command_line", "train", "evaluate", "main"}
+KNOWS_CONFIG_DICT = {
+  "config",
+  "command_line",
+  "default_config",
+  "train",
+  "evaluate",
+  "main",
+}
 VAGUE_NAMES = ("utils", "util", "common", "helpers", "helper", "misc")
 
 

@@ -1,0 +1,81 @@
+"""An agent learns to answer questions by searching, on two CPU cores.
+
+The corpus is the CIA World Factbook; the questions are about countries that it
+never met in training. A policy of 0.9 M parameters is warm-started on a mix of
+careful and careless searches, then trained with GRPO on exact match alone, the
+way Search-R1 does: `<search>`, `<information>` and `<answer>` tags, and no loss
+on what was retrieved.
+
+  make train CONFIG=configs/search.py
+
+Hardware: 2 CPU cores. Results: experiments/search/README.md. Every key that can
+be set, with its default: arl_jax/default_config.py; what the keys mean:
+configs/flight_booking.py.
+
+Variants, after a colon:
+
+  configs/search.py:runlocal  two tiny steps, to see that all parts run
+"""
+
+from typing import Any
+
+from ml_collections import config_dict
+
+from arl_jax.default_config import default_config, shrink
+
+VARIANTS = ("runlocal",)
+
+
+def get_config(variant: str | None = None) -> config_dict.ConfigDict:
+  """Returns the configuration; `variant` is what follows the colon."""
+  config: Any = default_config("search")
+
+  # -------------------------------------------------------- the environment
+  # Level 1 asks for a fact of a country, 2 for one of a country that has to be
+  # found first; 3 compares two, 4 goes over a border. The small policy learns
+  # the first two.
+  config.environment.levels = (1, 2)
+  # It learns from scripts how to call, so the prompt is the question alone.
+  config.environment.show_tools = False
+  config.environment.snippet_chars = 60
+  config.environment.max_passage_chars = 600
+  config.policy.vocab_size = 1024
+
+  # ---------------------------------------- the warm start, before any reward
+  config.warmup.update(num_steps=400, length_buckets=(128, 256))
+  config.warmup.optimizer.update(
+    name="muon",
+    learning_rate=0.02,
+    schedule="cosine",
+    warmup_steps=20,
+    final_fraction=0.05,
+  )
+
+  # ------------------------------------------------- rollouts and the engine
+  config.rollout.update(max_turns=10, max_tokens_per_turn=40, max_length=448)
+  config.engine.update(
+    num_slots=128,
+    decode_rows=(32,),
+    prefill_rows=(32, 128),
+    prefill_lengths=(32, 128),
+    kv_lengths=(128, 256),
+  )
+
+  # ------------------------------------------------------------ the learner
+  config.loss.clip_high = 0.28
+  config.optimizer.update(learning_rate=2e-4, warmup_steps=2)
+  config.learner.update(
+    num_steps=40,
+    micro_batch_rows=2,
+    packed_lengths=(448, 640),
+  )
+  config.evaluation.num_tasks = 200
+
+  if variant == "runlocal":
+    shrink(config)
+  elif variant:
+    raise ValueError(
+      f"there is no variant {variant!r}; expected one of "
+      f"{', '.join(VARIANTS)}, or none."
+    )
+  return config.lock()
