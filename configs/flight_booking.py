@@ -296,6 +296,9 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   learner.recompute_logprobs = False
   # Steps after which the reference becomes the current policy; 0 is never.
   learner.reference_reset_every = 0
+  # Train tokens of observations, too, as an ablation of their mask; needs
+  # recompute_logprobs.
+  learner.train_on_observations = False
 
   # ------------------------------------------------------------------ mesh
   # Devices per axis; -1 takes those that are left.

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arl_jax.actors import seeds
-from arl_jax.bridge import batching, pieces
+from arl_jax.bridge import batching, observations, pieces
 from arl_jax.episode import Group
 from arl_jax.learner import sharding
 from arl_jax.learner.credit import compute_advantages
@@ -66,16 +66,24 @@ def learn(
     min_group_size=min(2, rollout.group_size),
   )
   num_accepted = int(batch.row_mask.sum())
+  trained = batch
+  if learner.train_on_observations:
+    trained = observations.observations_as_actions(batch)
   logprobs = None
   if learner.recompute_logprobs or settings.filters.reads_logprobs:
-    logprobs = _score(parts, fns, state, batch)
+    logprobs = _score(parts, fns, state, trained)
   batch, advantages, live = _credit(
     settings,
     batch,
     batching.collate_facts(groups, version=version, **shape),
     logprobs,
   )
+  trained = _with(trained, row_mask=batch.row_mask)
   per_token = {"advantages": advantages}
+  if learner.train_on_observations:
+    per_token["advantages"] = observations.carry_over_observations(
+      advantages, batch
+    )
   if learner.recompute_logprobs and logprobs is not None:
     per_token["old_logprobs"] = logprobs
   if settings.loss.needs_ages:
@@ -90,7 +98,7 @@ def learn(
   num_computed = 0
   for rows in minibatches:
     micros = []
-    for piece in _pieces(settings, batch, rows, per_token):
+    for piece in _pieces(settings, trained, rows, per_token):
       num_computed += piece.num_computed
       micros.append(_micro_batch(parts, piece))
     state, metrics = update(state, micros, fns=fns, ref_params=reference)
@@ -102,6 +110,9 @@ def learn(
     "tokens/sampled": int(batch.action_mask.sum()),
     "tokens/total": int((batch.segment_ids > 0).sum()),
     "tokens/trained": int((batch.segment_ids[live] > 0).sum()),
+    "tokens/observations_trained": int(
+      (trained.action_mask & ~batch.action_mask)[live].sum()
+    ),
     "tokens/computed": num_computed,
   }
   rows = [row for g in groups for e in g.episodes for row in e.rows]

@@ -79,6 +79,9 @@ class LearnerSettings:
       is the behaviour policy otherwise. Costs a forward pass.
     reference_reset_every: steps after which the reference becomes the current
       policy; 0 is never.
+    train_on_observations: train tokens of observations like the action before
+      them. Wrong, and here to measure what the mask is worth; needs
+      `recompute_logprobs`, since nobody sampled these tokens.
   """
 
   num_steps: int = 20
@@ -90,6 +93,16 @@ class LearnerSettings:
   rows_per_pack: int = 8
   recompute_logprobs: bool = False
   reference_reset_every: int = 0
+  train_on_observations: bool = False
+
+  def __post_init__(self) -> None:
+    if self.train_on_observations and not self.recompute_logprobs:
+      raise ValueError(
+        "train_on_observations is True and recompute_logprobs False, but the"
+        " engine has no log-probabilities of observations; set"
+        " recompute_logprobs to True, or train_on_observations to False, which"
+        " is right except in an ablation"
+      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

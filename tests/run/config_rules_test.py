@@ -86,6 +86,10 @@ def test_shipped_variants_are_possible(variant):
       "config.filters.max_age is -1; expected 0 or more",
     ),
     (["learner.reference_reset_every=5"], "there is no reference while"),
+    (
+      ["learner.train_on_observations=True"],
+      "set recompute_logprobs to True",
+    ),
     (["policy.num_heads=3"], "config.policy.num_heads is 3; expected a mult"),
     (["policy.head_dim=31"], "config.policy.head_dim is 31; expected an even"),
     (["policy.num_frozen_layers=4"], "config.policy.num_frozen_layers is 4"),

@@ -46,6 +46,31 @@ def make_episode(reward, tokens, *, status=EpisodeStatus.TERMINATED):
   )
 
 
+def make_observed_episode(reward):
+  """Two prompt tokens, an action 1, the observation 2 3, an action 4, and 2."""
+  tokens = [0, 0, 1, 2, 3, 4, 2]
+  turn_ids = [-1, -1, 0, -1, -1, 1, -1]
+  mask = np.asarray(turn_ids) >= 0
+  return Episode(
+    task=TASK,
+    member=0,
+    status=EpisodeStatus.TIMEOUT,
+    rows=(
+      Row(
+        tokens=np.asarray(tokens, np.int32),
+        action_mask=mask,
+        turn_ids=np.asarray(turn_ids, np.int32),
+        behavior_logprobs=np.where(mask, -1.5, 0.0).astype(np.float32),
+        policy_versions=np.where(mask, 0, -1).astype(np.int32),
+      ),
+    ),
+    turns=(
+      Turn(action="a", finish_reason="stop"),
+      Turn(action="b", finish_reason="stop", reward=reward),
+    ),
+  )
+
+
 def make_groups():
   """Two groups: one whose first member was cut off, one without a signal."""
   cut = EpisodeStatus.MAX_TOKENS
@@ -78,7 +103,7 @@ def make_learner(loss):
   return mesh, fns, init_state(PARAMS, optimizer, shardings=places)
 
 
-def step(*, loss=None, version=0, **sections):
+def step(*, loss=None, version=0, groups=None, **sections):
   """Takes one step of the given settings; version 0 sampled all tokens."""
   loss = loss or LossConfig(surrogate="policy_gradient")
   fields: dict[str, Any] = dict(
@@ -101,7 +126,12 @@ def step(*, loss=None, version=0, **sections):
   mesh, fns, state = make_learner(loss)
   parts: Any = types.SimpleNamespace(settings=settings, mesh=mesh)
   state, metrics, _ = learner_step.learn(
-    parts, fns, jax.tree.map(jnp.copy, state), None, make_groups(), version
+    parts,
+    fns,
+    jax.tree.map(jnp.copy, state),
+    None,
+    groups or make_groups(),
+    version,
   )
   return np.asarray(state.params["table"]), metrics
 
@@ -210,3 +240,46 @@ def test_shaping_comes_before_advantages():
   # The second group gets a signal from its one row of three tokens.
   _, metrics = step(shaping=shaping)
   assert metrics["rows/trained"] == 2 + 1 + 3
+
+
+@pytest.mark.parametrize("packed_lengths", [(), (8, 16)])
+@pytest.mark.parametrize("surrogate", ["policy_gradient", "clipped"])
+def test_observations_have_a_gradient_in_the_ablation_alone(
+  packed_lengths, surrogate
+):
+  groups = [
+    Group(
+      ordinal=0,
+      task=TASK,
+      episodes=(make_observed_episode(1.0), make_observed_episode(0.0)),
+    )
+  ]
+  groups[0].episodes[0].rows[0].tokens[3] = 1  # else the two cancel
+  masked = LearnerSettings(
+    minibatches_per_step=1,
+    micro_batch_rows=2,
+    packed_lengths=packed_lengths,
+    recompute_logprobs=True,
+  )
+  unmasked = dataclasses.replace(masked, train_on_observations=True)
+  # Wide open, so that the value of no ratio matters.
+  loss = LossConfig(surrogate=surrogate, clip_low=1.0, clip_high=9.0)
+
+  table, metrics = step(loss=loss, groups=groups, learner=masked)
+  assert metrics["tokens/observations_trained"] == 0
+  assert metrics["tokens"] == 4
+  # Action tokens come after 0 and 3 alone, and are the same in both rows.
+  np.testing.assert_allclose(table, 0.0, atol=1e-7)
+
+  table, metrics = step(loss=loss, groups=groups, learner=unmasked)
+  assert metrics["tokens/observations_trained"] == 2 * 3
+  assert metrics["tokens/sampled"] == 4
+  assert metrics["tokens"] == 10
+  assert metrics["logprob_gap/missing"] == pytest.approx(0.6)
+  # Row one has the tokens 1 1 3 where row two has 1 2 3, both of weight 1/2
+  # and among ten tokens; what follows 4 is the same again.
+  one, zero = np.eye(VOCAB), np.full(VOCAB, 1 / VOCAB)
+  expected = np.zeros((VOCAB, VOCAB))
+  expected[1] = ((one[1] - zero) + (one[3] - zero) - (one[2] - zero)) / 20
+  expected[2] = -(one[3] - zero) / 20
+  np.testing.assert_allclose(table, expected, rtol=1e-5, atol=1e-7)
