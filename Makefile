@@ -50,17 +50,22 @@ ASYNC_TESTS := tests/actors tests/trajectories tests/run/async_run_test.py \
   tests/learner/off_policy_test.py
 TIMES ?= 1
 
-.PHONY: train test test-fast test-slow test-async test-newest lint format .venv
+.PHONY: train test test-fast test-slow test-async test-newest bubblewrap lint \
+  format .venv
 
 train: $(STAMP)
 	$(BIN)/python -m arl_jax.main --config=$(CONFIG) --workdir=$(WORKDIR) $(ARGS)
 
 test: lint test-fast test-newest
 
-test-fast: $(STAMP)
+test-fast: $(STAMP) bubblewrap
 	$(BIN)/$(PYTEST) $(PYTEST_ARGS)
 
-test-slow: $(STAMP)
+# The isolating sandbox is a program of the system.
+bubblewrap:
+	@sh tests/sandbox/install_bubblewrap.sh
+
+test-slow: $(STAMP) bubblewrap
 	$(BIN)/pytest -q -m slow $(PYTEST_ARGS)
 
 test-async: $(STAMP)

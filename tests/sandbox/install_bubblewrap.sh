@@ -10,5 +10,8 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
     "run 'apt-get update && apt-get install -y bubblewrap' as root" >&2
   exit 0
 fi
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bubblewrap >/dev/null
+if ! { apt-get update -qq &&
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bubblewrap; } >/dev/null
+then
+  echo "bubblewrap could not be installed" >&2
+fi
