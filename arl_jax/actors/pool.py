@@ -14,6 +14,7 @@ from arl_jax.actors.rollout import Limits, run_episode
 from arl_jax.envs.environment import Environment
 from arl_jax.envs.guarded_call import describe_error
 from arl_jax.episode import Episode, EpisodeStatus, Group, Task
+from arl_jax.rewards.compose import Reward, add_rewards
 from arl_jax.text.chat import ChatFormat
 
 # Time for a cancelled episode to end; cleaning up is all that it has to do.
@@ -36,6 +37,9 @@ class Actor:
     limits: what ends an episode early.
     sampling: how tokens are drawn.
     reward_weights: weight of each reward component by name.
+    reward_fns: further components, as functions of an episode that finished.
+      They run on the event loop, so none may wait; what one raises fails its
+      episode alone.
     seed: of the run; every episode derives its own from it.
     name: begins the name of every session, so that two actors can share an
       engine.
@@ -47,6 +51,7 @@ class Actor:
   limits: Limits
   sampling: SamplingParams
   reward_weights: Mapping[str, float]
+  reward_fns: Mapping[str, Reward] = dataclasses.field(default_factory=dict)
   seed: int = 0
   name: str = "train"
 
@@ -66,10 +71,13 @@ class Actor:
       environment = self.make_environment()
     except (Exception, SystemExit) as error:
       return _unscored_episode(
-        task, member, EpisodeStatus.FAILED, error=_describe(error)
+        task,
+        member,
+        EpisodeStatus.FAILED,
+        error=_describe(error, "make_environment"),
       )
     again = f"/attempt-{attempt}" if attempt else ""
-    return await run_episode(
+    episode = await run_episode(
       self.policy,
       environment,
       task,
@@ -81,6 +89,17 @@ class Actor:
       seed=seeds.episode_seed(self.seed, ordinal, member),
       session=f"{self.name}/{ordinal}/{member}{again}",
     )
+    if not episode.status.finished:
+      return episode
+    try:
+      return add_rewards(episode, self.reward_fns, self.reward_weights)
+    except Exception as error:
+      return dataclasses.replace(
+        episode,
+        status=EpisodeStatus.FAILED,
+        reward_components={},
+        error=_describe(error, "a reward"),
+      )
 
 
 async def run_group(
@@ -295,6 +314,6 @@ def _unscored_episode(
   )
 
 
-def _describe(error: BaseException) -> str:
+def _describe(error: BaseException, what: str) -> str:
   trace = "".join(traceback.format_exception(error))
-  return f"make_environment raised {describe_error(error)}\n{trace}"
+  return f"{what} raised {describe_error(error)}\n{trace}"

@@ -394,3 +394,30 @@ def test_no_tasks_no_episodes():
 def test_bad_arguments(settings, message):
   with pytest.raises(ValueError, match=message):
     group_of(make_actor(fakes.FakePolicy(fakes.by_seed)), **settings)
+
+
+def test_rewards_of_an_episode_join_those_of_its_environment():
+  actor = make_actor(
+    fakes.FakePolicy(fakes.by_seed),
+    reward_weights={"success": 1.0, "step": 0.25, "each": 0.5},
+    reward_fns={"each": lambda episode: [1.0, 0.0, 3.0]},
+  )
+  for episode in group_of(actor, group_size=2).episodes:
+    assert [turn.reward for turn in episode.turns] == [0.75, 0.25, 2.75]
+    assert episode.reward_components["each"] == 4.0
+    assert episode.success
+
+
+@pytest.mark.parametrize("bad", [float("nan"), None, [1.0]])
+def test_a_reward_that_breaks_fails_its_episode_alone(bad):
+  def reward(episode):
+    return bad if episode.member == 1 else 1.0
+
+  policy = fakes.FakePolicy(fakes.by_seed)
+  actor = make_actor(policy, reward_fns={"mine": reward})
+  first, second = group_of(actor, group_size=2).episodes
+  assert first.success
+  assert second.status is EpisodeStatus.FAILED
+  assert second.reward_components == {}
+  assert "reward 'mine' gave" in second.error
+  assert second.rows
