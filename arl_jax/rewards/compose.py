@@ -15,6 +15,7 @@ from arl_jax.episode import Episode
 
 # One number, paid on the last turn, or one number for each turn.
 Reward = Callable[[Episode], float | Iterable[float]]
+TurnReward = Callable[[Episode], tuple[float, ...]]
 # Sums of rewards are float32 on the device.
 _MAX_REWARD = 1e30
 

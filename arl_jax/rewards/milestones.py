@@ -9,7 +9,7 @@ import re
 
 from arl_jax.episode import Episode, Turn
 from arl_jax.rewards import efficiency
-from arl_jax.rewards.compose import Reward
+from arl_jax.rewards.compose import Reward, TurnReward
 
 Condition = Callable[[Turn], bool]
 
@@ -49,7 +49,7 @@ def first_turn(condition: Condition, episode: Episode) -> int | None:
   )
 
 
-def milestone(condition: Condition) -> Reward:
+def milestone(condition: Condition) -> TurnReward:
   """Pays 1 on the first turn on which a condition holds.
 
   This changes what is best: an episode that passes the milestone and fails
@@ -65,7 +65,7 @@ def milestone(condition: Condition) -> Reward:
 
 def milestone_potential(
   condition: Condition, *, discount: float = 1.0
-) -> Reward:
+) -> TurnReward:
   """Pays a milestone so that what is best does not change.
 
   F_k = γ Φ_{k+1} - Φ_k, where Φ_k is 1 if the milestone was passed before turn

@@ -8,7 +8,7 @@ import math
 
 from arl_jax.episode import Episode
 from arl_jax.rewards import efficiency
-from arl_jax.rewards.compose import Reward
+from arl_jax.rewards.compose import TurnReward
 
 # `(episode, index of the turn)` to a number in [0, 1] or None.
 Rule = Callable[[Episode, int], float | None]
@@ -72,7 +72,7 @@ def rule_scores(
   weights: Mapping[str, float] | None = None,
   *,
   rules: Mapping[str, Rule] = RULES,
-) -> Reward:
+) -> TurnReward:
   """Scores each turn by the weighted mean of the rules that apply to it.
 
   Args:
@@ -115,7 +115,7 @@ def turn_verdicts(
   bad: float = -0.3,
   right: float = 1.0,
   wrong: float = -0.5,
-) -> Reward:
+) -> TurnReward:
   """Pays each turn for its calls, and the last for the outcome.
 
   Args:

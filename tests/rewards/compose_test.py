@@ -1,5 +1,7 @@
 """Tests of joining rewards by weights."""
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -48,7 +50,7 @@ def test_the_total_is_the_weighted_sum_of_what_is_logged():
   ids=repr,
 )
 def test_what_is_no_finite_number_names_its_reward(bad):
-  value = compose.compose({"mine": (1.0, lambda episode: bad)})
+  value = compose.compose({"mine": (1.0, lambda episode: cast(Any, bad))})
   with pytest.raises(ValueError, match="reward 'mine' gave .*expected"):
     value(EPISODE)
 
@@ -57,7 +59,7 @@ def test_arrays_and_numpy_numbers_are_numbers():
   value = compose.compose(
     {
       "array": (1.0, lambda episode: np.array([0.5, 0.25, 0.0])),
-      "number": (1.0, lambda episode: np.float32(2.0)),
+      "number": (1.0, lambda episode: cast(Any, np.float32(2.0))),
       "flag": (1.0, lambda episode: True),
     }
   )
@@ -70,7 +72,7 @@ def test_arrays_and_numpy_numbers_are_numbers():
 )
 def test_weights_and_functions_are_checked_before_any_episode(entry):
   with pytest.raises(ValueError, match="for 'mine'; expected a finite weight"):
-    compose.compose({"mine": entry})
+    compose.compose({"mine": cast(Any, entry)})
   with pytest.raises(ValueError, match="empty"):
     compose.compose({})
 
