@@ -1,7 +1,7 @@
 """Runs programs that we wrote ourselves, in this very process."""
 
 import builtins
-import contextlib
+import functools
 import io
 import time
 import traceback
@@ -72,12 +72,14 @@ def _execute(code: str, variables: dict[str, Any], stdin: str) -> SandboxResult:
       return line
     raise EOFError("EOF when reading a line")
 
-  known = vars(builtins) | {"input": read}
+  known = vars(builtins) | {
+    "input": read,
+    "print": functools.partial(print, file=printed),
+  }
   variables |= {"__name__": "__main__", "__builtins__": known}
   start = time.perf_counter()
   try:
-    with contextlib.redirect_stdout(printed):
-      exec(compile(code, "<program>", "exec"), variables)
+    exec(compile(code, "<program>", "exec"), variables)
   except Exception as error:
     status, trace = Status.ERROR, "".join(traceback.format_exception(error))
   return SandboxResult(
