@@ -174,12 +174,17 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
 
   # --------------------------------------- rewards reshaped before advantages
   config.shaping = shaping = config_dict.ConfigDict()
-  # Any of overlong_penalty, process_return and soft_min, in their order.
+  # Any of overlong_penalty, repetition_penalty, process_return and soft_min,
+  # in their order.
   shaping.names = ()
   # overlong_penalty: full at this many action tokens, growing over the last.
   shaping.overlong_length = config_dict.placeholder(int)
   shaping.overlong_buffer = config_dict.placeholder(int)
   shaping.overlong_weight = 1.0
+  # repetition_penalty: tokens of the n-grams that are compared within each
+  # action, and the penalty of one that says the same thing over and over.
+  shaping.repetition_ngram = 4
+  shaping.repetition_weight = 1.0
   # process_return: sum, mean, min, prod or last. soft_min: how soft.
   shaping.process_mode = "min"
   shaping.process_temperature = 0.1
@@ -202,6 +207,14 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # age turns away rows with an action token that is older than this many
   # versions of the weights.
   filters.max_age = config_dict.placeholder(int)
+  # repetition turns away rows with an action of which more than this share of
+  # n-grams stood in it before, and how many tokens an n-gram has.
+  filters.max_repetition = 0.5
+  filters.repetition_ngram = 4
+  # overlong turns away episodes of more action tokens than this.
+  filters.overlong_length = config_dict.placeholder(int)
+  # negatives turns away rows of negative advantage, but keeps about this share.
+  filters.negative_keep_ratio = 1.0
   # Score the rows for filters of one's own.
   filters.needs_logprobs = False
 
@@ -219,6 +232,8 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # HGPO: how many histories are compared, and how much more a long one weighs.
   advantage.history_levels = 3
   advantage.history_power = 1.0
+  # Scales advantages below 0; 1 leaves them as they are.
+  advantage.negative_weight = 1.0
 
   # ------------------------------------------------------------------ loss
   config.loss = loss = config_dict.ConfigDict()

@@ -73,7 +73,12 @@ def collate_groups(
 
 
 def collate_facts(
-  groups: Sequence[Group], *, version: int, num_rows: int, num_turns: int
+  groups: Sequence[Group],
+  *,
+  version: int,
+  num_rows: int,
+  num_turns: int,
+  seed: int = 0,
 ) -> RowFacts:
   """Says of each row what a batch has no field for.
 
@@ -82,15 +87,19 @@ def collate_facts(
     version: of the weights before the step, which ages are counted from.
     num_rows: B.
     num_turns: K.
+    seed: of the run; an episode's draw depends on it and on its place alone.
 
   Returns:
     NumPy arrays, False and 0 for filler.
   """
   truncated = np.zeros(num_rows, bool)
   turn_is_void = np.zeros((num_rows, num_turns), bool)
+  draws = np.zeros(num_rows, np.float32)
   age = np.zeros(num_rows, np.int32)
-  owners = [(e, r) for group in groups for e in group.episodes for r in e.rows]
-  for b, (episode, row) in enumerate(owners):
+  owners = [(g, e, r) for g in groups for e in g.episodes for r in e.rows]
+  for b, (group, episode, row) in enumerate(owners):
+    place = (group.ordinal, episode.member)
+    draws[b] = np.random.default_rng((seed, *place)).random(dtype=np.float32)
     if row.action_mask.any():
       age[b] = version - row.policy_versions[row.action_mask].min()
     truncated[b] = episode.status.truncated
@@ -98,7 +107,9 @@ def collate_facts(
     ended = episode.status == EpisodeStatus.TERMINATED
     for k, turn in enumerate(episode.turns):
       turn_is_void[b, k] = _is_void(turn, is_answer=ended and k == last)
-  return RowFacts(truncated=truncated, turn_is_void=turn_is_void, age=age)
+  return RowFacts(
+    truncated=truncated, turn_is_void=turn_is_void, age=age, draws=draws
+  )
 
 
 def _is_void(turn: Turn, *, is_answer: bool) -> bool:

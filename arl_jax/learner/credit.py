@@ -42,6 +42,8 @@ class AdvantageConfig:
     history_levels: of HGPO; the last compares turns that share a state and
       the `history_levels - 1` before it.
     history_power: how much more a longer history weighs in HGPO.
+    negative_weight: scales advantages below 0, so that what failed is pushed
+      down less than what worked is pushed up; 1 leaves them.
   """
 
   name: "str | Estimator" = "group_relative"
@@ -51,6 +53,7 @@ class AdvantageConfig:
   turn_weight: float = 1.0
   history_levels: int = 3
   history_power: float = 1.0
+  negative_weight: float = 1.0
 
   def __post_init__(self) -> None:
     if not callable(self.name) and self.name not in ESTIMATORS:
@@ -87,6 +90,7 @@ def compute_advantages(
   estimate = config.name if callable(config.name) else ESTIMATORS[config.name]
   values = estimate(batch, config)
   live = batch.action_mask & batch.row_mask[:, None]
+  values = jnp.where(values < 0, config.negative_weight * values, values)
   return jnp.where(live, values, 0.0).astype(jnp.float32)
 
 

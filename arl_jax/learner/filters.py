@@ -21,13 +21,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from arl_jax.learner import episodes
+from arl_jax.learner import episodes, repetition
 from arl_jax.ops import filters, importance, masking
 from arl_jax.types import Array, TrajectoryBatch
 
-_NEEDS_ADVANTAGES = "nonzero_advantages"
+_NEED_ADVANTAGES = ("nonzero_advantages", "negatives")
 _NEEDS_LOGPROBS = "sequence_ratio"
 _NEEDS_MAX_AGE = "age"
+_NEEDS_LENGTH = "overlong"
 _DROPS = ("none", "negative", "all")
 _METRICS = ("geometric_ratio", "k3", "max_ratio")
 
@@ -50,6 +51,12 @@ class FilterConfig:
       1 and to 0 than the ratio of one token.
     max_age: oldest that `age` lets an action token of a row be, in versions of
       the weights. 0 keeps rows of the newest weights alone.
+    max_repetition: most that `repetition` lets an action repeat itself: share
+      of its n-grams that stood in it before.
+    repetition_ngram: n of these n-grams, in tokens.
+    overlong_length: most action tokens that `overlong` lets an episode have.
+    negative_keep_ratio: chance of a row of negative advantage to be kept by
+      `negatives`.
     needs_logprobs: score the rows for filters of one's own, as is done for
       `sequence_ratio`; costs a forward pass over the step.
   """
@@ -62,6 +69,10 @@ class FilterConfig:
   ratio_lower: float | None = None
   ratio_upper: float = 1.01
   max_age: int | None = None
+  max_repetition: float = 0.5
+  repetition_ngram: int = 4
+  overlong_length: int | None = None
+  negative_keep_ratio: float = 1.0
   needs_logprobs: bool = False
 
   def __post_init__(self) -> None:
@@ -73,11 +84,12 @@ class FilterConfig:
             f" {sorted(FILTERS)} or functions (terms, config) -> [B]"
           )
     early = self.before_advantages
-    if _NEEDS_ADVANTAGES in early:
-      raise ValueError(
-        f"filters before_advantages has {_NEEDS_ADVANTAGES!r}, which reads"
-        " advantages; move it to after_advantages"
-      )
+    for name in _NEED_ADVANTAGES:
+      if name in early:
+        raise ValueError(
+          f"filters before_advantages has {name!r}, which reads advantages;"
+          " move it to after_advantages"
+        )
     if "truncation" in early and self.truncation_drop == "negative":
       raise ValueError(
         "filters before_advantages has 'truncation', whose truncation_drop"
@@ -98,6 +110,11 @@ class FilterConfig:
       raise ValueError(
         "filters have 'age', which needs max_age, the versions that an action"
         " token may be old; found None"
+      )
+    if _NEEDS_LENGTH in names and self.overlong_length is None:
+      raise ValueError(
+        "filters have 'overlong', which needs overlong_length, the action"
+        " tokens that an episode may have; found None"
       )
     readers = [name for name in names if callable(name) or name == "age"]
     if self.max_age is not None and not readers:
@@ -126,11 +143,14 @@ class RowFacts(NamedTuple):
       final answer.
     age: int32 `[B]` versions between the weights that sampled the row's oldest
       action token and those before the step's updates; 0 without actions.
+    draws: float32 `[B]` in [0, 1): one number for each episode, for filters
+      that leave rows out at random.
   """
 
   truncated: jax.typing.ArrayLike
   turn_is_void: jax.typing.ArrayLike
   age: jax.typing.ArrayLike
+  draws: jax.typing.ArrayLike
 
 
 class FilterTerms(NamedTuple):
@@ -154,6 +174,19 @@ class FilterTerms(NamedTuple):
 Filter = Callable[[FilterTerms, FilterConfig], Array]
 
 
+class Filtered(NamedTuple):
+  """What the filters of one time decided.
+
+  Attributes:
+    rows: bool `[B]` those that all of them kept.
+    turned_away: int32 `[F]` rows that each filter turned away, which those
+      before it had kept.
+  """
+
+  rows: Array
+  turned_away: Array
+
+
 @functools.partial(jax.jit, static_argnames=("config",))
 def accepted_rows(
   batch: TrajectoryBatch,
@@ -161,7 +194,7 @@ def accepted_rows(
   logprobs: Array | None = None,
   *,
   config: FilterConfig,
-) -> Array:
+) -> Filtered:
   """Runs the filters that come before the advantages.
 
   Args:
@@ -172,7 +205,7 @@ def accepted_rows(
     config: which filters, in which order.
 
   Returns:
-    bool `[B]`, the `row_mask` to compute advantages with.
+    The `row_mask` to compute advantages with, and how it came about.
   """
   terms = FilterTerms(batch, facts, None, logprobs)
   return _filtered(terms, config.before_advantages, config)
@@ -186,7 +219,7 @@ def trained_rows(
   logprobs: Array | None = None,
   *,
   config: FilterConfig,
-) -> Array:
+) -> Filtered:
   """Runs the filters that come after the advantages.
 
   Args:
@@ -197,7 +230,7 @@ def trained_rows(
     config: which filters, in which order.
 
   Returns:
-    bool `[B]`, the rows to learn from.
+    The rows to learn from, and how they came about.
   """
   terms = FilterTerms(batch, facts, jnp.asarray(advantages), logprobs)
   return _filtered(terms, config.after_advantages, config)
@@ -205,13 +238,15 @@ def trained_rows(
 
 def _filtered(
   terms: FilterTerms, names: "tuple[str | Filter, ...]", config: FilterConfig
-) -> Array:
+) -> Filtered:
   rows = jnp.asarray(terms.batch.row_mask)
+  counts = [jnp.sum(rows)]
   for name in names:
     keeps = name if callable(name) else FILTERS[name]
     left = dataclasses.replace(terms.batch, row_mask=rows)
     rows = rows & keeps(terms._replace(batch=left), config)
-  return rows
+    counts.append(jnp.sum(rows))
+  return Filtered(rows, -jnp.diff(jnp.stack(counts)))
 
 
 def _nonzero_advantages(terms: FilterTerms, config: FilterConfig) -> Array:
@@ -281,6 +316,24 @@ def _age(terms: FilterTerms, config: FilterConfig) -> Array:
   return jnp.asarray(terms.facts.age) <= config.max_age
 
 
+def _repetition(terms: FilterTerms, config: FilterConfig) -> Array:
+  shares = repetition.repeated_ngrams(terms.batch, size=config.repetition_ngram)
+  return jnp.max(shares, axis=1) <= config.max_repetition
+
+
+def _overlong(terms: FilterTerms, config: FilterConfig) -> Array:
+  assert config.overlong_length is not None
+  lengths = episodes.of_rows(terms.batch).lengths
+  return lengths <= config.overlong_length
+
+
+def _negatives(terms: FilterTerms, config: FilterConfig) -> Array:
+  assert terms.advantages is not None
+  means = masking.masked_mean(terms.advantages, terms.batch.action_mask, axis=1)
+  lucky = jnp.asarray(terms.facts.draws) < config.negative_keep_ratio
+  return (means >= 0) | lucky
+
+
 FILTERS: Mapping[str, Filter] = {
   # Rows that have a policy gradient.
   "nonzero_advantages": _nonzero_advantages,
@@ -296,4 +349,10 @@ FILTERS: Mapping[str, Filter] = {
   "sequence_ratio": _sequence_ratio,
   # Rows that no weights sampled which are too old.
   "age": _age,
+  # Rows whose actions don't go in circles.
+  "repetition": _repetition,
+  # Rows of episodes that are not too long.
+  "overlong": _overlong,
+  # All rows but some of those that did worse than their baseline.
+  "negatives": _negatives,
 }

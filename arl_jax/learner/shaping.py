@@ -7,10 +7,12 @@ report the rewards as the environment gave them.
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from arl_jax.learner import repetition
 from arl_jax.ops import filters, process_rewards
 from arl_jax.types import Array, TrajectoryBatch
 
@@ -27,6 +29,9 @@ class ShapingConfig:
     overlong_length: action tokens at which `overlong_penalty` is full.
     overlong_buffer: tokens before that over which it grows.
     overlong_weight: the full penalty.
+    repetition_ngram: n of the n-grams that `repetition_penalty` looks at, in
+      tokens.
+    repetition_weight: penalty of an action that says but one thing.
     process_mode: how `process_return` joins scores: `sum`, `mean`, `min`,
       `prod` or `last`.
     process_temperature: of `soft_min`; the lower, the closer to a minimum.
@@ -36,6 +41,8 @@ class ShapingConfig:
   overlong_length: int | None = None
   overlong_buffer: int | None = None
   overlong_weight: float = 1.0
+  repetition_ngram: int = 4
+  repetition_weight: float = 1.0
   process_mode: str = "min"
   process_temperature: float = 0.1
 
@@ -70,8 +77,21 @@ class ShapingConfig:
 Shaping = Callable[[TrajectoryBatch, ShapingConfig], Array]
 
 
+class Shaped(NamedTuple):
+  """Turn rewards with what was done to them.
+
+  Attributes:
+    turn_rewards: float32 `[B, K]`, 0 outside turns.
+    changes: float32 `[S]` what each shaping added to the return of a row, on
+      average over those that were not rejected.
+  """
+
+  turn_rewards: Array
+  changes: Array
+
+
 @functools.partial(jax.jit, static_argnames=("config",))
-def shape_rewards(batch: TrajectoryBatch, *, config: ShapingConfig) -> Array:
+def shape_rewards(batch: TrajectoryBatch, *, config: ShapingConfig) -> Shaped:
   """Reshapes the turn rewards of a step.
 
   Args:
@@ -79,14 +99,22 @@ def shape_rewards(batch: TrajectoryBatch, *, config: ShapingConfig) -> Array:
     config: which shapings, in which order.
 
   Returns:
-    float32 `[B, K]`, 0 outside turns.
+    The new rewards, and how far each shaping moved them.
   """
   rewards = _masked(batch.turn_rewards, batch)
+  live = jnp.asarray(batch.row_mask)
+  means = [_mean_return(rewards, live)]
   for name in config.names:
     shaping = name if callable(name) else SHAPINGS[name]
     batch = dataclasses.replace(batch, turn_rewards=rewards)
     rewards = _masked(shaping(batch, config), batch)
-  return rewards
+    means.append(_mean_return(rewards, live))
+  return Shaped(rewards, jnp.diff(jnp.stack(means)))
+
+
+def _mean_return(rewards: Array, live: Array) -> Array:
+  total = jnp.sum(jnp.where(live, jnp.sum(rewards, axis=1), 0.0))
+  return total / jnp.maximum(jnp.sum(live), 1)
 
 
 def _masked(rewards: Array, batch: TrajectoryBatch) -> Array:
@@ -112,6 +140,11 @@ def _overlong_penalty(batch: TrajectoryBatch, config: ShapingConfig) -> Array:
   return batch.turn_rewards + added
 
 
+def _repetition_penalty(batch: TrajectoryBatch, config: ShapingConfig) -> Array:
+  shares = repetition.repeated_ngrams(batch, size=config.repetition_ngram)
+  return batch.turn_rewards - config.repetition_weight * shares
+
+
 def _process_return(batch: TrajectoryBatch, config: ShapingConfig) -> Array:
   joined = process_rewards.aggregate_process_rewards(
     batch.turn_rewards, batch.turn_mask, mode=config.process_mode
@@ -130,6 +163,8 @@ def _soft_min(batch: TrajectoryBatch, config: ShapingConfig) -> Array:
 SHAPINGS: Mapping[str, Shaping] = {
   # Less for an episode of many action tokens.
   "overlong_penalty": _overlong_penalty,
+  # Less for an action that goes in circles.
+  "repetition_penalty": _repetition_penalty,
   # Turn rewards are scores of the process: a row is worth what joins them.
   "process_return": _process_return,
   # The same with the minimum, spread over the turns that cause it.

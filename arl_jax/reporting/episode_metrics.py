@@ -9,6 +9,8 @@ from arl_jax.episode import Episode, Group
 
 # Ages of tokens that are counted one by one; the last takes the older ones.
 _MAX_AGE = 4
+# Tokens of the n-grams whose repetition is measured.
+_NGRAM = 4
 
 
 def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -36,6 +38,7 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     "row_length/max": max(
       (len(row) for e in episodes for row in e.rows), default=0
     ),
+    "episodes/repetition": np.mean([_repetition(e) for e in episodes]),
     "truncated_fraction": np.mean([e.status.truncated for e in episodes]),
     "failed_fraction": np.mean([_failed(e) for e in episodes]),
     "tools/calls": num_calls / len(episodes),
@@ -98,6 +101,18 @@ def _age_shares(ages: npt.NDArray[np.int32]) -> dict[str, float]:
   names.append(f"staleness/age_{_MAX_AGE}_or_more")
   shares = counts / max(ages.size, 1)
   return {name: float(x) for name, x in zip(names, shares, strict=True)}
+
+
+def _repetition(episode: Episode) -> float:
+  """Share of n-grams that its most repetitive action said before."""
+  shares = [0.0]
+  for row in episode.rows:
+    for turn in np.unique(row.turn_ids[row.action_mask]):
+      ids = row.tokens[row.turn_ids == turn].tolist()
+      grams = list(zip(*(ids[i:] for i in range(_NGRAM)), strict=False))
+      if grams:
+        shares.append(1.0 - len(set(grams)) / len(grams))
+  return max(shares)
 
 
 def _failed(episode: Episode) -> bool:

@@ -89,18 +89,20 @@ RANGES: dict[str, dict[Range, str]] = {
     ),
   },
   "shaping": {
-    _COUNT: "overlong_length overlong_buffer",
-    _FROM_ZERO: "overlong_weight",
+    _COUNT: "overlong_length overlong_buffer repetition_ngram",
+    _FROM_ZERO: "overlong_weight repetition_weight",
     _POSITIVE: "process_temperature",
   },
   "filters": {
+    _COUNT: "repetition_ngram overlong_length",
     _PART: "keep_ratio",
+    _SHARE: "max_repetition negative_keep_ratio",
     _FROM_ZERO: "ratio_lower ratio_upper max_age",
   },
   "advantage": {
     _COUNT: "history_levels",
     _FROM_ZERO: "step_weight turn_weight history_power",
-    _SHARE: "discount",
+    _SHARE: "discount negative_weight",
   },
   "loss": {
     _COUNT: "length logprob_chunk",

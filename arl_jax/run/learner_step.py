@@ -10,7 +10,7 @@ import numpy.typing as npt
 from arl_jax.actors import seeds
 from arl_jax.bridge import batching, observations, pieces
 from arl_jax.episode import Group
-from arl_jax.learner import sharding
+from arl_jax.learner import episodes, sharding
 from arl_jax.learner.credit import compute_advantages
 from arl_jax.learner.filters import RowFacts, accepted_rows, trained_rows
 from arl_jax.learner.objective import MicroBatch, Packing
@@ -72,12 +72,10 @@ def learn(
   logprobs = None
   if learner.recompute_logprobs or settings.filters.reads_logprobs:
     logprobs = _score(parts, fns, state, trained)
-  batch, advantages, live = _credit(
-    settings,
-    batch,
-    batching.collate_facts(groups, version=version, **shape),
-    logprobs,
+  facts = batching.collate_facts(
+    groups, version=version, seed=settings.seed, **shape
   )
+  batch, advantages, live, measured = _credit(settings, batch, facts, logprobs)
   trained = _with(trained, row_mask=batch.row_mask)
   per_token = {"advantages": advantages}
   if learner.train_on_observations:
@@ -103,7 +101,8 @@ def learn(
       micros.append(_micro_batch(parts, piece))
     state, metrics = update(state, micros, fns=fns, ref_params=reference)
     all_metrics.append(metrics)
-  metrics = _merge(all_metrics) | {
+  metrics = _merge(all_metrics) | measured
+  metrics |= {
     "num_updates": len(minibatches),
     "rows/trained": int(live.sum()),
     "rows/rejected": num_accepted - int(batch.row_mask.sum()),
@@ -158,23 +157,49 @@ def _credit(
   batch: TrajectoryBatch,
   facts: RowFacts,
   logprobs: Any,
-) -> tuple[TrajectoryBatch, Any, Any]:
+) -> tuple[TrajectoryBatch, Any, Any, dict[str, float]]:
   """Shapes rewards, rejects rows, computes advantages, drops rows.
 
   Returns:
-    The batch without the rejected rows, float32 `[B, T]` advantages, and bool
-    `[B]` the rows to learn from; NumPy arrays all of them.
+    The batch without the rejected rows, float32 `[B, T]` advantages, bool
+    `[B]` the rows to learn from, NumPy arrays all of them, and metrics of what
+    each step of this did.
   """
   filters = settings.filters
+  metrics: dict[str, float] = {}
+
+  def note(
+    prefix: str, names: Sequence[Any], values: Any, per: int = 1
+  ) -> None:
+    for name, value in zip(names, np.asarray(values), strict=True):
+      label = getattr(name, "__name__", name)
+      metrics[f"{prefix}/{label}"] = float(value) / max(per, 1)
+
   if settings.shaping.names:
     shaped = shape_rewards(batch, config=settings.shaping)
-    batch = _with(batch, turn_rewards=shaped)
+    note("shaping", settings.shaping.names, shaped.changes)
+    batch = _with(batch, turn_rewards=shaped.turn_rewards)
   if filters.before_advantages:
-    accepted = accepted_rows(batch, facts, logprobs, config=filters)
-    batch = _with(batch, row_mask=accepted)
+    found = accepted_rows(batch, facts, logprobs, config=filters)
+    num_rows = int(batch.row_mask.sum())
+    note("rejected", filters.before_advantages, found.turned_away, num_rows)
+    batch = _with(batch, row_mask=found.rows)
   advantages = np.asarray(compute_advantages(batch, config=settings.advantage))
-  live = trained_rows(batch, facts, advantages, logprobs, config=filters)
-  return batch, advantages, np.asarray(live)
+  found = trained_rows(batch, facts, advantages, logprobs, config=filters)
+  num_rows = int(batch.row_mask.sum())
+  note("dropped", filters.after_advantages, found.turned_away, num_rows)
+  live = np.asarray(found.rows)
+  whole = episodes.of_rows(batch, discount=settings.advantage.discount)
+  counts, returns = np.asarray(whole.counts), np.asarray(whole.returns)
+  signs = np.sum(np.where(batch.action_mask, advantages, 0.0), axis=1)
+  metrics |= {
+    "return/mean": float(returns[counts].mean()) if counts.any() else 0.0,
+    "rows/negative": float(np.sum(signs < 0) / max(num_rows, 1)),
+    "rows/negative_trained": float(
+      np.sum(signs[live] < 0) / max(live.sum(), 1)
+    ),
+  }
+  return batch, advantages, live, metrics
 
 
 def _with(batch: TrajectoryBatch, **fields: Any) -> TrajectoryBatch:

@@ -125,6 +125,34 @@ def test_facts_of_rows():
   np.testing.assert_array_equal(facts.age, [3, 3, 3, 3, 0])
 
 
+def test_draws_are_of_an_episode_and_repeat():
+  def draws(seed, ordinals):
+    groups = [
+      make_group(
+        ordinal,
+        dataclasses.replace(
+          make_episode(6, [0.0]), rows=make_episode(6, [0.0]).rows * 2
+        ),
+        dataclasses.replace(make_episode(6, [0.0]), member=1),
+      )
+      for ordinal in ordinals
+    ]
+    facts = batching.collate_facts(
+      groups, version=0, num_rows=7, num_turns=3, seed=seed
+    )
+    assert np.asarray(facts.draws)[6] == 0
+    return np.asarray(facts.draws).tolist()
+
+  found = draws(5, (3, 4))
+  # Both rows of an episode have the same one.
+  assert found[0] == found[1]
+  assert found[3] == found[4]
+  assert len({*found[1:3], *found[4:6]}) == 4
+  assert all(0 <= draw < 1 for draw in found)
+  assert draws(5, (4, 3))[:3] == found[3:6]
+  assert draws(6, (3, 4)) != found
+
+
 def test_a_row_is_as_old_as_its_oldest_action():
   whole = make_episode(8, [0.0])
   (row,) = whole.rows

@@ -20,7 +20,7 @@ from arl_jax.learner.update import update
 OUTCOMES = [1, 0, 0, 1, 3, 3, 3, 3]
 
 
-def facts_of(batch, *, truncated=(), void=(), ages=(0,)):
+def facts_of(batch, *, truncated=(), void=(), ages=(0,), draws=(0.0,)):
   """Facts of rows: which were truncated, which (row, turn) are void, ages."""
   is_truncated = np.zeros(len(batch.tokens), bool)
   is_truncated[list(truncated)] = True
@@ -28,7 +28,10 @@ def facts_of(batch, *, truncated=(), void=(), ages=(0,)):
   for row, turn in void:
     is_void[row, turn] = True
   age = np.broadcast_to(np.array(ages, np.int32), is_truncated.shape)
-  return RowFacts(truncated=is_truncated, turn_is_void=is_void, age=age)
+  draw = np.broadcast_to(np.array(draws, np.float32), is_truncated.shape)
+  return RowFacts(
+    truncated=is_truncated, turn_is_void=is_void, age=age, draws=draw
+  )
 
 
 def before(batch, name, *, facts=None, logprobs=None, **fields):
@@ -36,7 +39,7 @@ def before(batch, name, *, facts=None, logprobs=None, **fields):
   found = accepted_rows(
     batch, facts or facts_of(batch), logprobs, config=config
   )
-  return np.asarray(found).astype(int).tolist()
+  return np.asarray(found.rows).astype(int).tolist()
 
 
 def after(batch, name, advantages, *, facts=None, **fields):
@@ -44,7 +47,7 @@ def after(batch, name, advantages, *, facts=None, **fields):
   values = np.zeros(batch.tokens.shape, np.float32)
   values[:, 2:5] = np.asarray(advantages)[:, None]
   found = trained_rows(batch, facts or facts_of(batch), values, config=config)
-  return np.asarray(found).astype(int).tolist()
+  return np.asarray(found.rows).astype(int).tolist()
 
 
 def test_nonzero_advantages(make_outcomes):
@@ -161,11 +164,48 @@ def test_age(make_outcomes):
   assert kept == [1, 1, 0, 0, 1, 1, 0, 0]
 
 
+def test_repetition(make_outcomes):
+  # Actions of three tokens.
+  tokens = np.zeros((8, 8), np.int32)
+  tokens[:, 2:5] = [[1, 2, 3], [1, 1, 2], [1, 1, 1], [1, 2, 1]] * 2
+  width = make_outcomes(OUTCOMES).tokens.shape[1]
+  batch = make_outcomes(OUTCOMES, tokens=tokens[:, :width])
+  expected = {0.0: [1, 0, 0, 0] * 2, 0.34: [1, 1, 0, 1] * 2, 0.7: [1] * 8}
+  for limit, rows in expected.items():
+    options = dict(max_repetition=limit, repetition_ngram=1)
+    assert before(batch, "repetition", **options) == rows
+
+
+def test_overlong_counts_the_actions_of_whole_episodes(make_outcomes):
+  episode_ids = np.array([0, 0, 1, 2, 3, 4, 5, 5], np.int32)
+  batch = make_outcomes(OUTCOMES, episode_ids=episode_ids)
+  for length, rows in {
+    2: [0] * 8,
+    3: [0, 0, 1, 1, 1, 1, 0, 0],
+    6: [1] * 8,
+  }.items():
+    found = after(batch, "overlong", [1] * 8, overlong_length=length)
+    assert found == rows
+
+
+def test_negatives_are_left_out_by_their_draw(make_outcomes):
+  batch = make_outcomes(OUTCOMES)
+  facts = facts_of(batch, draws=[0.9, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
+  signs = [1, -1, -1, -1, 0, -1, 1, -1]
+  for ratio, rows in {
+    0.0: [1, 0, 0, 0, 1, 0, 1, 0],
+    0.25: [1, 1, 1, 0, 1, 0, 1, 0],
+    1.0: [1] * 8,
+  }.items():
+    options = dict(facts=facts, negative_keep_ratio=ratio)
+    assert after(batch, "negatives", signs, **options) == rows
+
+
 def test_a_row_too_old_to_compare_moves_no_baseline(make_outcomes):
   batch = make_outcomes([9, 1, 0, 2], group_ids=np.zeros(4, np.int32))
   facts = facts_of(batch, ages=[5, 0, 1, 1])
   config = FilterConfig(before_advantages=("age",), max_age=1)
-  rows = accepted_rows(batch, facts, config=config)
+  rows = accepted_rows(batch, facts, config=config).rows
   batch = batch.replace(row_mask=np.asarray(rows))
   credit = AdvantageConfig(scale="none")
   advantages = np.asarray(compute_advantages(batch, config=credit))
@@ -177,13 +217,14 @@ def test_each_filter_sees_what_the_ones_before_it_kept(make_outcomes):
   batch = make_outcomes([1, 0, 1, 1, 3, 2, 3, 3])
   facts = facts_of(batch, void=[(1, 0)])
   names = ("void_turns", "informative_groups")
-  for order, expected in (
-    (names, [0, 0, 0, 0, 1, 1, 1, 1]),
-    (names[::-1], [1, 0, 1, 1, 1, 1, 1, 1]),
+  for order, expected, turned_away in (
+    (names, [0, 0, 0, 0, 1, 1, 1, 1], [1, 3]),
+    (names[::-1], [1, 0, 1, 1, 1, 1, 1, 1], [0, 1]),
   ):
     config = FilterConfig(before_advantages=order)
     found = accepted_rows(batch, facts, config=config)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(found.rows, expected)
+    np.testing.assert_array_equal(found.turned_away, turned_away)
 
 
 def test_rejected_rows_leave_the_baseline_and_dropped_ones_do_not(
@@ -193,14 +234,14 @@ def test_rejected_rows_leave_the_baseline_and_dropped_ones_do_not(
   facts = facts_of(batch, truncated=[0])
   credit = AdvantageConfig(scale="none")
   early = FilterConfig(before_advantages=("truncation",), after_advantages=())
-  rows = accepted_rows(batch, facts, config=early)
+  rows = accepted_rows(batch, facts, config=early).rows
   rejected = batch.replace(row_mask=np.asarray(rows))
   advantages = np.asarray(compute_advantages(rejected, config=credit))
   np.testing.assert_allclose(advantages[:, 2], [0, 0, -1, 1])
 
   late = FilterConfig(after_advantages=("truncation",))
   advantages = np.asarray(compute_advantages(batch, config=credit))
-  rows = trained_rows(batch, facts, advantages, config=late)
+  rows = trained_rows(batch, facts, advantages, config=late).rows
   np.testing.assert_array_equal(rows, [0, 1, 1, 1])
   np.testing.assert_allclose(advantages[:, 2], [6, -2, -3, -1])
 
@@ -211,7 +252,7 @@ def test_a_dropped_group_has_no_gradient_at_all(make_learner, make_batch):
   batch = batch.replace(turn_rewards=rewards)
   advantages = np.asarray(compute_advantages(batch, config=AdvantageConfig()))
   rows = np.asarray(
-    trained_rows(batch, facts_of(batch), advantages, config=FilterConfig())
+    trained_rows(batch, facts_of(batch), advantages, config=FilterConfig()).rows
   )
   np.testing.assert_array_equal(rows, batch.group_ids == 0)
   # Its values do not matter, not even with a loss that acts without advantages.
@@ -236,7 +277,9 @@ def test_every_filter_compiles_once_per_shape(make_batch, name):
     traces.append(terms.batch.tokens.shape)
     return FILTERS[name](terms, config)
 
-  config = FilterConfig(after_advantages=(counted,), max_age=1)
+  config = FilterConfig(
+    after_advantages=(counted,), max_age=1, overlong_length=9
+  )
   shapes = [(8, 16), (4, 20)]
   for shape in shapes:
     for seed in (0, 1):
@@ -244,7 +287,7 @@ def test_every_filter_compiles_once_per_shape(make_batch, name):
       values = np.ones(shape, np.float32)
       rows = trained_rows(
         batch, facts_of(batch), values, batch.behavior_logprobs, config=config
-      )
+      ).rows
       assert rows.shape == shape[:1]
       assert rows.dtype == bool
   assert traces == shapes
@@ -279,6 +322,8 @@ def test_only_ratios_need_logprobs():
     ({"keep_ratio": 0.0}, "keep_ratio is 0.0"),
     ({"before_advantages": ("age",)}, "'age', which needs max_age"),
     ({"max_age": 2}, "max_age is 2, but no filter reads it; add 'age'"),
+    ({"before_advantages": ("negatives",)}, "'negatives', which reads adv"),
+    ({"after_advantages": ("overlong",)}, "which needs overlong_length"),
   ],
 )
 def test_mistakes_are_named(fields, message):

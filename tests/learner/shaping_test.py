@@ -24,7 +24,8 @@ def two_rows(make_outcomes):
 
 
 def shaped(batch, *names, **fields):
-  return shape_rewards(batch, config=ShapingConfig(names=names, **fields))
+  config = ShapingConfig(names=names, **fields)
+  return shape_rewards(batch, config=config).turn_rewards
 
 
 def test_overlong_penalty(two_rows):
@@ -66,6 +67,28 @@ def test_shapings_follow_each_other_and_may_be_ones_own(two_rows):
   np.testing.assert_allclose(shaped(two_rows)[1], [0.5, 0.5, 0.0])
 
 
+def test_an_action_that_goes_in_circles_costs_its_turn(two_rows):
+  # The turns of row 0 are 1 1, 1 1 and 1 1: of two tokens, one is new.
+  tokens = np.ones_like(two_rows.tokens)
+  fields = dict(repetition_ngram=1, repetition_weight=2.0)
+  batch = two_rows.replace(tokens=tokens)
+  found = shaped(batch, "repetition_penalty", **fields)
+  np.testing.assert_allclose(found, [[-0.5, -0.75, 0.0], [0.5, 0.5, 0.0]])
+
+
+def test_it_says_how_far_returns_were_moved(two_rows):
+  def double(batch, config):
+    return 2.0 * batch.turn_rewards
+
+  config = ShapingConfig(names=("process_return", double))
+  # Returns of 1.75 and 1 become minima of 0.25 and 0.5, then twice as much.
+  found = shape_rewards(two_rows, config=config)
+  np.testing.assert_allclose(found.changes, [-1.0, 0.375])
+  alone = two_rows.replace(row_mask=np.array([True, False]))
+  found = shape_rewards(alone, config=config)
+  np.testing.assert_allclose(found.changes, [-1.5, 0.25])
+
+
 @pytest.mark.parametrize("name", sorted(SHAPINGS))
 def test_every_shaping_compiles_once_and_reads_no_other_turn(make_batch, name):
   traces = []
@@ -78,10 +101,10 @@ def test_every_shaping_compiles_once_and_reads_no_other_turn(make_batch, name):
   batch = make_batch()
   spoilt = np.where(batch.turn_mask, batch.turn_rewards, np.nan)
   np.testing.assert_array_equal(
-    shape_rewards(batch, config=config),
+    shape_rewards(batch, config=config).turn_rewards,
     shape_rewards(
       batch.replace(turn_rewards=spoilt.astype(np.float32)), config=config
-    ),
+    ).turn_rewards,
   )
   assert traces == [batch.tokens.shape]
 

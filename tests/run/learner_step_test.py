@@ -233,6 +233,56 @@ def test_ratios_of_the_learner_filter_rows():
   assert not table.any()
 
 
+def test_metrics_say_what_each_filter_and_shaping_did():
+  def second(terms, config):
+    return np.arange(len(terms.batch.tokens)) != 1
+
+  filters = FilterConfig(
+    before_advantages=("truncation",),
+    after_advantages=("informative_groups", second),
+  )
+  _, metrics = step(filters=filters)
+  assert metrics["rejected/truncation"] == pytest.approx(1 / 6)
+  assert metrics["dropped/informative_groups"] == pytest.approx(3 / 5)
+  assert metrics["dropped/second"] == pytest.approx(1 / 5)
+  # Left in group 0 are the returns 1 and 1/2, of which the 1 was dropped.
+  assert metrics["rows/negative"] == pytest.approx(1 / 5)
+  assert metrics["rows/negative_trained"] == 1.0
+  shaping = ShapingConfig(
+    names=("overlong_penalty",), overlong_length=4, overlong_buffer=2
+  )
+  _, metrics = step(shaping=shaping)
+  # Rows of 4, 1, 2, 2, 3 and 2 action tokens: -1 and -1/2.
+  assert metrics["shaping/overlong_penalty"] == pytest.approx(-1.5 / 6)
+  assert metrics["return/mean"] == pytest.approx((3.0 - 1.5) / 6)
+
+
+def test_returns_are_reported_with_their_discount():
+  group = Group(
+    ordinal=0,
+    task=TASK,
+    episodes=(make_observed_episode(1.0), make_observed_episode(0.0)),
+  )
+  credit = AdvantageConfig(scale="none", discount=0.5)
+  _, metrics = step(groups=[group], advantage=credit)
+  assert metrics["return/mean"] == pytest.approx(0.5 / 2)
+
+
+def test_less_weight_on_what_failed():
+  learner = LearnerSettings(minibatches_per_step=1, micro_batch_rows=8)
+  full, _ = step(learner=learner)
+  halved, metrics = step(
+    learner=learner,
+    advantage=AdvantageConfig(scale="none", negative_weight=0.5),
+  )
+  # Negative is the row 0 1 2 3 4, positive the row 0 1, both by 1/2.
+  half = 0.5 * (np.eye(VOCAB)[1] - 1 / VOCAB) / 5
+  np.testing.assert_allclose(full[0], 0.0, atol=1e-7)
+  np.testing.assert_allclose(halved[0], half / 2, rtol=1e-5, atol=1e-7)
+  np.testing.assert_allclose(halved[1:], full[1:] / 2, rtol=1e-5, atol=1e-7)
+  assert metrics["rows/negative"] == pytest.approx(1 / 6)
+
+
 def test_shaping_comes_before_advantages():
   shaping = ShapingConfig(
     names=("overlong_penalty",), overlong_length=4, overlong_buffer=2
