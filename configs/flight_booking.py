@@ -128,6 +128,9 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # Groups per step, and episodes of one task per group.
   rollout.tasks_per_step = 16
   rollout.group_size = 8
+  # Episodes of each task that are sampled beyond group_size. Of all of them the
+  # successes with the fewest faults stay, and failures by lot.
+  rollout.num_extra_members = 0
   # The distribution that is sampled, in evaluations with the same top_k and
   # top_p; top_k 0 and top_p 1 leave it whole. Otherwise the engine's
   # log-probabilities are of the truncated distribution, which the learner does

@@ -68,6 +68,7 @@ async def produce_groups(
   *,
   group_size: int,
   group_timeout_seconds: float = math.inf,
+  choose: Callable[[Group], Group] | None = None,
   replacements: Replacements | None = None,
   budget: FailureBudget,
   on_group: Callable[[Group, Outcome], None] | None = None,
@@ -87,9 +88,10 @@ async def produce_groups(
     gate: admits groups; it also says how many run at the same time.
     queue: takes them.
     ledger: says which task is next.
-    group_size: G, episodes per task.
+    group_size: episodes that are sampled per task.
     group_timeout_seconds: time for a whole group.
-    replacements: which complete groups are replaced; None for no group.
+    choose: says which members of a complete group stay; None for all.
+    replacements: which groups are replaced then; None for no group.
     budget: ends the run after too many failures.
     on_group: called with every group that has ended and what became of it.
 
@@ -114,6 +116,8 @@ async def produce_groups(
           attempt=ledger.attempt(ordinal),
         )
         budget.count(group.episodes)
+        if choose is not None:
+          group = choose(group)
         verdict = _judge(group, replacements, version=gate.version)
         if verdict is Outcome.ACCEPTED:
           await queue.put(group)

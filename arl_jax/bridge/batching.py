@@ -106,13 +106,13 @@ def collate_facts(
     last = len(episode.turns) - 1
     ended = episode.status == EpisodeStatus.TERMINATED
     for k, turn in enumerate(episode.turns):
-      turn_is_void[b, k] = _is_void(turn, is_answer=ended and k == last)
+      turn_is_void[b, k] = is_void_turn(turn, is_answer=ended and k == last)
   return RowFacts(
     truncated=truncated, turn_is_void=turn_is_void, age=age, draws=draws
   )
 
 
-def _is_void(turn: Turn, *, is_answer: bool) -> bool:
+def is_void_turn(turn: Turn, *, is_answer: bool) -> bool:
   """True if a turn has neither a complete tool call nor a final answer."""
   if turn.num_tool_calls > turn.num_tool_errors:
     return False

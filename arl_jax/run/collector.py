@@ -14,6 +14,7 @@ from arl_jax.actors.tasks import TaskSource
 from arl_jax.bridge.engine import Engine
 from arl_jax.episode import Group
 from arl_jax.evaluate import Evaluation, evaluate_policy
+from arl_jax.run.oversampling import Oversampling
 from arl_jax.run.parts import RunParts
 
 # All runs are measured on the same held-out tasks, whatever their seed.
@@ -121,6 +122,7 @@ class Actors:
       on_stale=lambda group: self._ledger.give_back(group.ordinal),
     )
     self._queue.restore(waiting)
+    self._oversampling = Oversampling(rollout.group_size, seed=settings.seed)
     self._replacements = Replacements(rollout.max_replaced_groups)
     self._budget = FailureBudget(settings.failures.max_in_a_row)
     self._producer: asyncio.Task[Any] | None = None
@@ -165,8 +167,9 @@ class Actors:
         self._gate,
         self._queue,
         self._ledger,
-        group_size=rollout.group_size,
+        group_size=rollout.group_size + rollout.num_extra_members,
         group_timeout_seconds=rollout.group_timeout_seconds,
+        choose=self._oversampling.choose,
         replacements=self._replacements,
         budget=self._budget,
       ),
@@ -209,6 +212,8 @@ class Actors:
       "groups/replaced": self._replacements.total,
       "groups/stale": self._queue.num_stale,
       "episodes/failed": self._budget.num_failed,
+      "episodes/left_out": self._oversampling.num_left_out,
+      "episodes/successes_left_out": self._oversampling.num_successes_left_out,
     }
     new = {k: float(v - self._counted.get(k, 0)) for k, v in totals.items()}
     self._counted = dict(totals)

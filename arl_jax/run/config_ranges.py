@@ -74,7 +74,8 @@ RANGES: dict[str, dict[Range, str]] = {
       "max_observation_chars"
     ),
     _FROM_ZERO: (
-      "top_k max_staleness max_concurrent_groups max_replaced_groups"
+      "num_extra_members top_k max_staleness max_concurrent_groups "
+      "max_replaced_groups"
     ),
     _PART: "top_p",
     # At 0, greedy, the episodes of a group would not differ.

@@ -23,7 +23,9 @@ class RolloutSettings:
 
   Attributes:
     tasks_per_step: groups in one learner step.
-    group_size: episodes of one task.
+    group_size: episodes of one task that are learned from.
+    num_extra_members: episodes of one task that are sampled beyond them; of
+      all, the cleanest successes and some failures stay (resample on correct).
     temperature: divides the logits.
     top_k: most likely tokens kept, 0 for all.
     top_p: probability kept, 1 for all.
@@ -44,6 +46,7 @@ class RolloutSettings:
 
   tasks_per_step: int = 16
   group_size: int = 8
+  num_extra_members: int = 0
   temperature: float = 1.0
   top_k: int = 0
   top_p: float = 1.0

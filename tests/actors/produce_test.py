@@ -1,6 +1,7 @@
 """The loop from tasks to queued groups, synchronous or not."""
 
 import asyncio
+import dataclasses
 
 import numpy as np
 import pytest
@@ -177,6 +178,23 @@ def test_what_has_nothing_to_tell_apart_is_replaced(returns, replaced):
   group = of_returns(*returns)
   assert replacements.replace(group, version=0) is replaced
   assert replacements.total == replaced
+
+
+def test_who_stays_is_chosen_before_a_group_is_judged():
+  chosen, parts = [], Parts(num_steps=2)
+
+  def choose(group):
+    assert len(group.episodes) == 4
+    chosen.append(group.ordinal)
+    return dataclasses.replace(group, episodes=group.episodes[1::2])
+
+  actor = make_actor(fakes.FakePolicy(fakes.by_seed))
+  settings = dict(group_size=4, choose=choose)
+  batches = asyncio.run(train(actor, parts, num_steps=2, **settings))
+  assert sorted(chosen) == sorted(ordinals(batches)) == list(range(6))
+  for batch in batches:
+    for group in batch:
+      assert [episode.member for episode in group.episodes] == [1, 3]
 
 
 def test_replacements_are_bounded_between_two_versions():
