@@ -124,6 +124,7 @@ def flight_booking_suite(settings: FlightSettings) -> Suite:
       Demonstration(
         turns=tuple((turn.observations, turn.action) for turn in episode.turns),
         success=episode.success,
+        task=episode.task,
       )
       for episode in played
     ]

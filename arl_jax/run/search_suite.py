@@ -1,7 +1,9 @@
 """Search-augmented question answering as a run uses it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+import contextlib
 import dataclasses
+import functools
 from typing import ClassVar, Literal
 
 from arl_jax.envs import (
@@ -18,9 +20,16 @@ from arl_jax.episode import Task
 from arl_jax.run.config_ranges import Range
 from arl_jax.run.suite import Demonstration, Suite
 from arl_jax.synthesis import search_experts
+from arl_jax.synthesis.invented_countries import (
+  Templates,
+  invent_passages,
+  read_templates,
+)
 from arl_jax.text.tokenizer import DEFAULT_SPLIT_PATTERN
 
 FACTBOOK = "factbook"
+_TASKS_PER_WORLD = 192
+_WORLDS_PER_SEED = 1024
 # A tag is one piece, so that a small vocabulary can hold it as one token.
 SPLIT_PATTERN = (
   r"</?(?:search|open|answer|information)>\n?|" + DEFAULT_SPLIT_PATTERN
@@ -44,6 +53,8 @@ class SearchSettings:
     max_passage_chars: characters of an opened passage.
     timeout_seconds: the longest that a call may take.
     levels: difficulties, mixed evenly.
+    num_invented: countries of each invented world that the warm start is
+      drilled on; 0 drills on those of the corpus.
     num_train_tasks: tasks of one epoch.
     task_file: questions to train on instead of generated ones.
     heldout_task_file: questions to evaluate on instead of generated ones.
@@ -53,6 +64,7 @@ class SearchSettings:
   RANGES: ClassVar[dict[Range, str]] = {
     Range(1): "num_train_tasks top_k snippet_chars max_passage_chars",
     Range(0, above=True): "timeout_seconds",
+    Range(0): "num_invented",
     Range(1, 4): "levels",
   }
 
@@ -68,6 +80,7 @@ class SearchSettings:
   max_passage_chars: int = 2000
   timeout_seconds: float = 10.0
   levels: tuple[int, ...] = search_tasks.LEVELS
+  num_invented: int = 60
   num_train_tasks: int = 4096
   task_file: str = ""
   heldout_task_file: str = ""
@@ -90,7 +103,9 @@ def search_suite(settings: SearchSettings) -> Suite:
   """Questions over a corpus, answered by searching it.
 
   The tasks of the warm start are always generated, so the corpus needs facts
-  about countries in it, as the factbook has; see `search_facts`.
+  about countries in it, as the factbook has; see `search_facts`. With `drill`
+  they are about countries that do not exist, each few tasks in another world,
+  so that a policy learns to read and not to remember.
 
   Raises:
     ValueError: a reward weight names nothing that is rewarded, or the corpus
@@ -109,9 +124,11 @@ def search_suite(settings: SearchSettings) -> Suite:
     search_facts.read_atlas(passages), levels=settings.levels
   )
 
-  def make_environment(inline: bool = False) -> SearchEnv:
+  def make_environment(
+    world: Index = index, *, inline: bool = False
+  ) -> SearchEnv:
     return SearchEnv(
-      index,
+      world,
       style=settings.style,
       show_tools=settings.show_tools,
       system_prompt=settings.system_prompt,
@@ -132,19 +149,54 @@ def search_suite(settings: SearchSettings) -> Suite:
       return search_task_file.load_tasks(settings.heldout_task_file)[:number]
     return source.tasks(number, seed=seed, split="heldout")
 
+  @functools.cache
+  def templates() -> Templates:
+    codes = {passage.passage_id.partition("/")[0] for passage in passages}
+    return read_templates(
+      passages, leave_out=filter(search_tasks.is_held_out, codes)
+    )
+
   def demonstrate(
     number: int, seed: int, careful: float, drill: bool
   ) -> list[Demonstration]:
-    tasks = source.tasks(number, seed=seed, split="warmup", drill=drill)
+    if not (drill and settings.num_invented):
+      tasks = source.tasks(number, seed=seed, split="warmup", drill=drill)
+      return play(tasks, index, seed, careful)
+    found: list[Demonstration] = []
+    while len(found) < number:
+      # Worlds change often enough that nobody learns one by heart.
+      world_seed = seed * _WORLDS_PER_SEED + len(found) // _TASKS_PER_WORLD
+      world = invent_passages(
+        templates(),
+        num_countries=min(settings.num_invented, len(templates().passages)),
+        seed=world_seed,
+      )
+      tasks = search_tasks.TaskSource(
+        search_facts.read_atlas(world), levels=settings.levels
+      ).tasks(
+        min(_TASKS_PER_WORLD, number - len(found)),
+        seed=world_seed,
+        split="warmup",
+        drill=True,
+      )
+      with contextlib.closing(search_fts5.open_fts5(world)) as its_index:
+        found += play(tasks, its_index, world_seed, careful)
+    return found
+
+  def play(
+    tasks: Sequence[Task], world: Index, seed: int, careful: float
+  ) -> list[Demonstration]:
     played = search_experts.expert_transcripts(
       tasks,
-      make_environment=lambda: make_environment(inline=True),
+      make_environment=lambda: make_environment(world, inline=True),
       mix=search_experts.SearchExpertMix(careful=careful),
       seed=seed,
       style=settings.style,
     )
     return [
-      Demonstration(turns=episode.turns, success=episode.success)
+      Demonstration(
+        turns=episode.turns, success=episode.success, task=episode.task
+      )
       for episode in played
     ]
 

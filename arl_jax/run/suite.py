@@ -15,10 +15,12 @@ class Demonstration:
     turns: for each action, the messages since the action before, and the
       action's text.
     success: whether it solved its task.
+    task: what was asked; without it, the episode cannot be stored.
   """
 
   turns: tuple[tuple[tuple[Message, ...], str], ...]
   success: bool
+  task: Task | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,16 @@
-"""The warm start: supervised learning on the actions of scripted experts."""
+"""The warm start: supervised learning on episodes to imitate."""
 
 from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
-import jax
 from jax.sharding import Mesh
 import numpy as np
 
 from arl_jax.bridge import batching, pieces
-from arl_jax.episode import Row
+from arl_jax.episode import Float32Array, Row
 from arl_jax.learner import sharding
 from arl_jax.learner import state as state_lib
 from arl_jax.learner import update as update_lib
@@ -21,13 +21,26 @@ from arl_jax.learner.optimizer import (
   make_schedule,
 )
 from arl_jax.learner.state import ModelFns
-from arl_jax.learner.surrogates import LossConfig
+from arl_jax.learner.surrogates import LossConfig, Terms
+from arl_jax.ops import losses
 from arl_jax.run.suite import Demonstration, Suite
+from arl_jax.synthesis.episode_dataset import open_episodes
+from arl_jax.synthesis.synthetic_episode import SyntheticEpisode
 from arl_jax.text.chat import ChatFormat
 from arl_jax.text.tokenizer import Tokenizer
+from arl_jax.types import Array, TrajectoryBatch
 
 # Batches are drawn this many at a time and sorted by length within.
 _SORTED_TOGETHER = 8
+# There is no other policy, so what a loss measures of ratios means nothing.
+_METRICS = (
+  "loss",
+  "tokens",
+  "entropy",
+  "grad_norm",
+  "learning_rate",
+  "skipped_updates",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,9 +49,15 @@ class WarmupSettings:
 
   Attributes:
     num_steps: updates; 0 skips the warm start.
-    batch_size: fresh expert episodes per update.
+    batch_size: episodes per update, those of experts always fresh.
+    episodes: a file of JSON lines or a prepared dataset to imitate, see
+      docs/synthesis.md; it is gone over again and again, in a new order each
+      time. Empty is the experts of the environment.
+    observation_weight: of a token that was read, where one of an action has
+      1. At 0 the loss is on actions alone.
     micro_batch_rows: rows per gradient call; 0 is the whole batch.
     careful_fraction: share of episodes by the expert that always succeeds.
+      Without effect on `episodes`, as is `drill`.
     drill: whether hard cases are made frequent.
     length_buckets: padded lengths.
     logprob_chunk: positions whose logits exist at the same time.
@@ -48,20 +67,39 @@ class WarmupSettings:
   num_steps: int = 300
   batch_size: int = 24
   micro_batch_rows: int = 0
+  episodes: str = ""
+  observation_weight: float = 0.0
   careful_fraction: float = 0.25
   drill: bool = True
   length_buckets: tuple[int, ...] = (96, 160, 208)
   logprob_chunk: int | None = None
   optimizer: OptimizerConfig = OptimizerConfig()
 
+  def __post_init__(self) -> None:
+    if not 0.0 <= self.observation_weight < float("inf"):
+      raise ValueError(
+        f"observation_weight is {self.observation_weight}; expected 0 or more"
+      )
+
 
 def demonstration_row(
-  demonstration: Demonstration, *, chat: ChatFormat, tokenizer: Tokenizer
+  demonstration: Demonstration,
+  *,
+  chat: ChatFormat,
+  tokenizer: Tokenizer,
+  trained: Sequence[bool] | None = None,
 ) -> Row:
   """Encodes a demonstration as the row that a policy would have seen.
 
   The expert's actions stand where sampled tokens would, each with the stop
   id that ends it, so that the policy learns to stop.
+
+  Args:
+    demonstration: what was read and written.
+    chat: renders what was read.
+    tokenizer: encodes what was written.
+    trained: whether each action is to be imitated; all if None. The tokens of
+      others keep their turn and are not in `action_mask`.
   """
   tokens: list[np.ndarray] = []
   turn_ids: list[np.ndarray] = []
@@ -78,12 +116,28 @@ def demonstration_row(
       np.full(len(sampled), turn, np.int32),
     ]
   turns = np.concatenate(turn_ids)
+  untrained = [turn for turn, yes in enumerate(trained or ()) if not yes]
   return Row(
     tokens=np.concatenate(tokens).astype(np.int32),
-    action_mask=turns >= 0,
+    action_mask=(turns >= 0) & ~np.isin(turns, untrained),
     turn_ids=turns,
     behavior_logprobs=np.zeros(len(turns), np.float32),
     policy_versions=np.full(len(turns), -1, np.int32),
+  )
+
+
+def synthetic_row(
+  episode: SyntheticEpisode, *, chat: ChatFormat, tokenizer: Tokenizer
+) -> Row:
+  """Encodes an episode that was stored, without what is not to be trained."""
+  return demonstration_row(
+    Demonstration(
+      turns=tuple((turn.observations, turn.action) for turn in episode.turns),
+      success=episode.success,
+    ),
+    chat=chat,
+    tokenizer=tokenizer,
+    trained=[turn.trained for turn in episode.turns],
   )
 
 
@@ -117,63 +171,139 @@ def run_warmup(
     seed: of tasks and experts.
     on_step: called with every step's number and metrics.
     stop: True to end after the current step.
+
+  Raises:
+    ValueError: no episode fits `max_length`, or `settings.episodes` is not
+      what it should be.
   """
   optimizer = make_optimizer(settings.optimizer)
   state = state_lib.init_state(params, optimizer, shardings=shardings)
   fns = update_lib.make_update_fns(
     model,
-    LossConfig(surrogate="cross_entropy", logprob_chunk=settings.logprob_chunk),
+    LossConfig(
+      surrogate=_weighted_cross_entropy
+      if settings.observation_weight
+      else "cross_entropy",
+      logprob_chunk=settings.logprob_chunk,
+    ),
     optimizer,
     shardings=state_lib.state_shardings(
       state.params, optimizer, shardings=shardings
     ),
     schedule=make_schedule(settings.optimizer),
   )
-  make_row = functools.partial(
-    demonstration_row, chat=chat, tokenizer=tokenizer
-  )
   batches = _batches(
-    settings, suite, make_row, max_length=max_length, seed=seed
+    _rows(settings, suite, chat, tokenizer, seed=seed),
+    settings,
+    max_length=max_length,
+    seed=seed,
   )
   for step in range(settings.num_steps):
+    parts = list(_micro_batches(next(batches), settings, max_length))
     micros = [
       MicroBatch(
-        jax.device_put(b, sharding.batch_shardings(mesh, b)),
+        sharding.shard_batch(mesh, b),
+        advantages=None if w is None else sharding.shard_batch(mesh, w),
         scored=pieces.scored_columns(b.action_mask),
       )
-      for b in _micro_batches(next(batches), settings, max_length)
+      for b, w in weigh_tokens(parts, settings.observation_weight)
     ]
     state, metrics = update_lib.update(state, micros, fns=fns)
-    on_step(step, metrics)
+    on_step(step, {k: metrics[k] for k in _METRICS if k in metrics})
     if stop():
       break
   return state.params
 
 
-def _batches(
+def weigh_tokens(
+  batches: Sequence[TrajectoryBatch], observation_weight: float
+) -> list[tuple[TrajectoryBatch, Float32Array | None]]:
+  """Puts what was read into the loss of an update, with a weight.
+
+  Args:
+    batches: NumPy arrays of all that the update learns from.
+    observation_weight: of a token that was read; one of an action has 1, and
+      one that is not trained or is the first of its row has 0.
+
+  Returns:
+    The batches, whose `action_mask` now has both, with float32 `[B, T]` weights
+    of mean 1 over the update. For a weight of 0 they are as given, with None.
+  """
+  if not observation_weight:
+    return [(batch, None) for batch in batches]
+  weighed = []
+  for batch in batches:
+    acted = np.asarray(batch.action_mask)
+    read = (np.asarray(batch.turn_ids) < 0) & (
+      np.asarray(batch.segment_ids) > 0
+    )
+    read[:, 0] = False  # nothing comes before it that could predict it
+    weights = acted + observation_weight * read.astype(np.float32)
+    weighed.append(
+      (dataclasses.replace(batch, action_mask=acted | read), weights)
+    )
+  count = sum(batch.action_mask.sum() for batch, _ in weighed)
+  scale = count / max(sum(weights.sum() for _, weights in weighed), 1e-9)
+  return [
+    (batch, (weights * scale).astype(np.float32)) for batch, weights in weighed
+  ]
+
+
+def _weighted_cross_entropy(terms: Terms, config: LossConfig) -> Array:
+  """Advantages are the weights: `weigh_tokens` has put them there."""
+  del config
+  return terms.advantages * losses.masked_cross_entropy(
+    terms.logprobs, terms.mask
+  )
+
+
+def _rows(
   settings: WarmupSettings,
   suite: Suite,
-  make_row: Callable[[Demonstration], Row],
+  chat: ChatFormat,
+  tokenizer: Tokenizer,
+  *,
+  seed: int,
+) -> Iterator[list[Row]]:
+  """Yields the rows of a few updates, again and again."""
+  number = settings.batch_size * _SORTED_TOGETHER
+  encode = functools.partial(synthetic_row, chat=chat, tokenizer=tokenizer)
+  if settings.episodes:
+    stored = open_episodes(settings.episodes)
+    order = _endless_order(len(stored), seed=seed)
+    while True:
+      yield [encode(stored[i]) for i in itertools.islice(order, number)]
+  for draw in itertools.count():
+    played = suite.demonstrate(
+      number, seed * 4096 + draw, settings.careful_fraction, settings.drill
+    )
+    yield [
+      demonstration_row(one, chat=chat, tokenizer=tokenizer) for one in played
+    ]
+
+
+def _endless_order(number: int, *, seed: int) -> Iterator[int]:
+  """Yields all indices in random order, then in another, and so on."""
+  for epoch in itertools.count():
+    yield from np.random.default_rng((seed, epoch)).permutation(number).tolist()
+
+
+def _batches(
+  draws: Iterator[list[Row]],
+  settings: WarmupSettings,
   *,
   max_length: int,
   seed: int,
 ) -> Iterator[Sequence[Row]]:
   """Yields batches of rows of about the same length, in random order."""
-  number = settings.batch_size * _SORTED_TOGETHER
   rng = np.random.default_rng(seed)
-  draw = 0
-  while True:
-    played = suite.demonstrate(
-      number, seed * 4096 + draw, settings.careful_fraction, settings.drill
-    )
-    draw += 1
-    rows = [make_row(one) for one in played]
-    rows = sorted((r for r in rows if len(r) <= max_length), key=len)
+  size = settings.batch_size
+  for drawn in draws:
+    rows = sorted((r for r in drawn if len(r) <= max_length), key=len)
     if not rows:
       raise ValueError(
-        f"no expert episode fits max_length, {max_length}; raise it"
+        f"no episode to imitate fits max_length, {max_length}; raise it"
       )
-    size = settings.batch_size
     starts = range(0, len(rows), size)
     for index in rng.permutation(len(starts)):
       yield rows[starts[index] : starts[index] + size]
@@ -181,7 +311,7 @@ def _batches(
 
 def _micro_batches(
   rows: Sequence[Row], settings: WarmupSettings, max_length: int
-):
+) -> Iterator[TrajectoryBatch]:
   size = settings.micro_batch_rows or settings.batch_size
   for start in range(0, len(rows), size):
     part = rows[start : start + size]
