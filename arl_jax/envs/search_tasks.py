@@ -322,7 +322,9 @@ def _among_neighbours(atlas: Atlas) -> Iterator[Solved]:
   for country in atlas.countries.values():
     codes = [code for code, _ in atlas.neighbours(country.code)]
     around = [atlas.countries[code] for code in codes if code is not None]
-    if not 2 <= len(set(codes)) == len(around) <= _MAX_NEIGHBOURS:
+    # One that is unknown might be the answer, one that is named twice is two
+    # borders.
+    if not 2 <= len(set(codes)) == len(codes) == len(around) <= _MAX_NEIGHBOURS:
       continue
     for by, most in itertools.product(_NEIGHBOURS_COMPARED, (True, False)):
       target = _extreme(around, by, most=most)

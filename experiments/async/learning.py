@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pathlib
 from typing import Any
 
-import warm_start
+from experiments import warm_start
 
 # Changes to the configuration, by dotted key. `docs/algorithms.md` says what
 # each does.

@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 from slow_tools import Latency, slow_tools
-import warm_start
+
+from experiments import warm_start
 
 _SYNC = "sync"
 # Of which the faster one says how long an episode needs the device.

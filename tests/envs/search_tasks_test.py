@@ -10,6 +10,7 @@ from arl_jax.envs import search_tasks
 from arl_jax.envs.search_corpus import load_factbook
 from arl_jax.envs.search_facts import read_atlas
 from arl_jax.envs.search_fts5 import open_fts5
+from arl_jax.envs.search_index import Passage
 from arl_jax.envs.search_questions import read_question
 from arl_jax.envs.search_tasks import (
   LEVELS,
@@ -233,3 +234,36 @@ def test_misuse_is_explained():
   assert empty.tasks(0, seed=0, split="train") == []
   with pytest.raises(ValueError, match="no question of level 1"):
     empty.tasks(1, seed=0, split="train")
+
+
+def test_a_neighbour_that_is_unknown_or_named_twice_is_not_compared():
+  def world(borders):
+    rows = [("aa", "Aland", borders), ("bb", "Bland", ""), ("cc", "Cland", "")]
+    for code, name, around in rows:
+      for suffix, title, text in (
+        ("government/capital", "Capital", f"name: Town of {name}"),
+        (
+          "people-and-society/population",
+          "Population",
+          f"total: {ord(code[0])},000",
+        ),
+        (
+          "geography/land-boundaries",
+          "Land boundaries",
+          f"border countries: {around}",
+        ),
+      ):
+        if text[-2:] != ": ":
+          yield Passage(
+            passage_id=f"{code}/{suffix}", title=f"{name}: {title}", text=text
+          )
+
+  def questions(borders):
+    atlas = read_atlas(world(borders))
+    return list(search_tasks.all_questions(atlas, level=4))
+
+  assert questions("Bland 3 km; Cland 4 km")
+  assert not questions("Bland 3 km; Cland 4 km; Nowhere 5 km")
+  assert not questions(
+    "Bland (north) 3 km and Bland (south) 1 km; Nowhere 5 km"
+  )

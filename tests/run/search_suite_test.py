@@ -190,3 +190,14 @@ def test_misuse_is_explained(corpus, tmp_path):
     search_suite(SearchSettings(corpus=corpus, reward_weights={"succes": 1.0}))
   with pytest.raises(ValueError, match="none.jsonl is not a file"):
     search_suite(SearchSettings(corpus=str(tmp_path / "none.jsonl")))
+
+
+def test_a_drill_is_in_worlds_of_its_own(suite):
+  drilled = suite.demonstrate(40, 0, 1.0, True)
+  assert drilled == suite.demonstrate(40, 0, 1.0, True)
+  assert drilled != suite.demonstrate(40, 1, 1.0, True)
+  real = {task.prompt for task in suite.train_tasks(0)}
+  real |= {
+    one.turns[0][0][-1].content for one in suite.demonstrate(40, 0, 1, False)
+  }
+  assert not real & {one.turns[0][0][-1].content for one in drilled}

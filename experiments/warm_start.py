@@ -22,18 +22,24 @@ import jax
 from arl_jax.reporting.metrics import read_metrics
 from arl_jax.train import train
 
-_CONFIG = pathlib.Path(__file__).parents[2] / "configs" / "flight_booking.py"
+_CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 _DECODE_ROWS = (32, 128, 512)
 
 
-def make_config(*, tiny: bool, changes: Mapping[str, Any]) -> Any:
-  """Returns the configuration of flight booking with some keys changed.
+def make_config(
+  *,
+  tiny: bool,
+  changes: Mapping[str, Any],
+  file: str = "flight_booking.py",
+) -> Any:
+  """Returns a configuration with some keys changed.
 
   Args:
     tiny: whether it is the variant of two steps of a toy policy.
     changes: values by dotted key.
+    file: which of `configs/` it is.
   """
-  config = _config_file()["get_config"]("runlocal" if tiny else None)
+  config = _config_file(file)["get_config"]("runlocal" if tiny else None)
   with config.unlocked():
     for key, value in changes.items():
       section, _, name = key.rpartition(".")
@@ -42,9 +48,9 @@ def make_config(*, tiny: bool, changes: Mapping[str, Any]) -> Any:
 
 
 @functools.cache
-def _config_file() -> Mapping[str, Any]:
-  """Reads the file once: whoever edits it changes no run of a long study."""
-  return runpy.run_path(str(_CONFIG))
+def _config_file(name: str) -> Mapping[str, Any]:
+  """Reads a file once: whoever edits it changes no run of a long study."""
+  return runpy.run_path(str(_CONFIGS / name))
 
 
 def many_slots(num_episodes: int) -> dict[str, Any]:
