@@ -69,7 +69,7 @@ def format_penalty(answer: str | None, *, is_well_formed: bool) -> float:
 
 def turn_cost(num_turns: int, *, max_turns: int = 10) -> float:
   """Minus the number of turns, as a share of `max_turns`."""
-  return -num_turns / max_turns
+  return 0.0 - num_turns / max_turns
 
 
 def repeated_share(text: str, *, size: int = 4) -> float:
@@ -96,7 +96,7 @@ def repeated_share(text: str, *, size: int = 4) -> float:
 
 def repetition_penalty(text: str, *, size: int = 4) -> float:
   """Minus `repeated_share`."""
-  return -repeated_share(text, size=size)
+  return 0.0 - repeated_share(text, size=size)  # -0.0 would look odd
 
 
 def _read_number(text: str) -> fractions.Fraction | None:
