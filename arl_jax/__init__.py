@@ -19,6 +19,7 @@ from arl_jax.ops.advantages import (
   tree_advantages,
 )
 from arl_jax.ops.aggregation import aggregate, aggregate_terms
+from arl_jax.ops.calibration import brier_score, calibration_error
 from arl_jax.ops.critics import (
   bi_level_gae,
   gae,
@@ -70,6 +71,9 @@ from arl_jax.ops.packing import pack_rows
 from arl_jax.ops.process_rewards import (
   aggregate_process_rewards,
   implicit_process_rewards,
+  monte_carlo_targets,
+  potential_rewards,
+  process_score_loss,
   progress_loss,
   soft_min_process_rewards,
 )
@@ -129,7 +133,9 @@ __all__ = [
   "aggregate_process_rewards",
   "aggregate_terms",
   "bi_level_gae",
+  "brier_score",
   "broadcast_turns",
+  "calibration_error",
   "chunked_token_logprobs",
   "cispo_loss",
   "clipped_surrogate_loss",
@@ -163,6 +169,7 @@ __all__ = [
   "masked_whiten",
   "mean_over_turns",
   "mirror_descent_loss",
+  "monte_carlo_targets",
   "mt_grpo_advantages",
   "outcome_to_turns",
   "overlong_penalty",
@@ -170,6 +177,8 @@ __all__ = [
   "parallel_agent_rewards",
   "pass_at_k_advantages",
   "policy_gradient_loss",
+  "potential_rewards",
+  "process_score_loss",
   "progress_loss",
   "reinforce_plus_plus_advantages",
   "reinforce_plus_plus_baseline_advantages",

@@ -217,6 +217,23 @@ CASES = [
   ),
   _case("progress_loss", "contributions:BK turn_mask:BK returns:B", "B"),
   _case(
+    "monte_carlo_targets",
+    "turn_rewards:BK state_ids:BK turn_mask:BK",
+    "BK",
+    rows=True,
+    num_states=NUM_IDS,
+    discount=0.9,
+  ),
+  _case("process_score_loss", "logits:BK targets:BK turn_mask:BK", "BK"),
+  _case("potential_rewards", "values:BK turn_mask:BK", "BK", discount=0.9),
+  _case("brier_score", "probabilities:BT targets:BT mask:BT", "scalar"),
+  _case(
+    "calibration_error",
+    "probabilities:BT targets:BT mask:BT",
+    "scalar",
+    num_bins=4,
+  ),
+  _case(
     "team_average_rewards", "turn_rewards:BK turn_mask:BK", "BA", num_agents=2
   ),
   _case("weighted_team_rewards", "all_rewards:B weights:BA", "BA"),

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 
 import arl_jax as arl
@@ -36,3 +37,61 @@ def test_progress_loss_golden():
     jnp.array([inputs["R"]]),
   )
   golden.assert_close(actual[0], outputs["mse_loss"])
+
+
+def test_monte_carlo_targets_golden():
+  # Three episodes: from state 0 two of three succeed, from state 1 one of two.
+  rewards = jnp.array([[0.0, 1.0], [0.0, 0.0], [1.0, jnp.nan]])
+  states = jnp.array([[0, 1], [0, 1], [0, -9]])
+  mask = jnp.array([[1, 1], [1, 1], [1, 0]])
+  found = arl.monte_carlo_targets(rewards, states, mask, num_states=2)
+  golden.assert_close(found, [[2 / 3, 0.5], [2 / 3, 0.5], [2 / 3, 0.0]])
+  # Discounted, and returns beyond [0, 1] are cut before they are averaged.
+  rewards = jnp.array([[0.0, 5.0], [-3.0, 0.5], [0.5, jnp.nan]])
+  found = arl.monte_carlo_targets(
+    rewards, states.at[0, 0].set(-1), mask, num_states=2, discount=0.5
+  )
+  golden.assert_close(found, [[1.0, 0.75], [0.25, 0.75], [0.25, 0.0]])
+
+
+def test_a_rejected_row_is_no_label():
+  rewards, mask = jnp.array([[1.0], [0.0]]), jnp.ones((2, 1), bool)
+  found = arl.monte_carlo_targets(
+    rewards,
+    jnp.zeros((2, 1), jnp.int32),
+    mask,
+    num_states=1,
+    row_mask=jnp.array([True, False]),
+  )
+  golden.assert_close(found, [[1.0], [0.0]])
+
+
+def test_process_score_loss_golden():
+  # σ(log 3) = 0.75: -0.5 log 0.75 - 0.5 log 0.25, and 0.75's own entropy.
+  logits = jnp.array([[jnp.log(3.0), jnp.log(3.0), 0.0, jnp.nan]])
+  targets = jnp.array([[0.5, 0.75, 1.0, jnp.nan]])
+  found = arl.process_score_loss(logits, targets, jnp.array([[1, 1, 1, 0]]))
+  golden.assert_close(found, [[0.8369882, 0.5623351, 0.6931472, 0.0]])
+
+
+def test_process_score_loss_is_finite_where_a_logarithm_would_not_be():
+  logits = jnp.array([[200.0, -200.0, 200.0, -200.0]])
+  targets = jnp.array([[1.0, 0.0, 0.0, 1.0]])
+  mask = jnp.ones((1, 4), bool)
+
+  def loss(z):
+    return jnp.sum(arl.process_score_loss(z, targets, mask))
+
+  found = arl.process_score_loss(logits, targets, mask)
+  golden.assert_close(found, [[0.0, 0.0, 200.0, 200.0]])
+  golden.assert_close(jax.grad(loss)(logits), [[0.0, 0.0, 1.0, -1.0]])
+
+
+def test_potential_rewards_golden():
+  values = jnp.array([[0.5, 0.75, 0.25], [0.5, 1.0, jnp.nan]])
+  mask = jnp.array([[1, 1, 1], [1, 1, 0]])
+  found = arl.potential_rewards(values, mask, discount=0.5)
+  golden.assert_close(found, [[-0.125, -0.625, -0.25], [0.0, -1.0, 0.0]])
+  # Whatever lies between, the discounted sum is minus the first value.
+  sums = arl.episode_returns(found, mask, discount=0.5)
+  golden.assert_close(sums, [-0.5, -0.5])
