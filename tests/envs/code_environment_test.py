@@ -175,7 +175,9 @@ def test_a_void_turn_is_seen_by_its_filter_and_no_other_turn_is():
   )
   group = Group(ordinal=0, task=TASK, episodes=(episode,))
   facts = collate_facts([group], version=0, num_rows=1, num_turns=5)
-  assert facts.turn_is_void.tolist() == [[False, True, False, False, False]]
+  assert np.asarray(facts.turn_is_void).tolist() == [
+    [False, True, False, False, False]
+  ]
   assert texts(steps[1]) == [NO_CODE]
   assert steps[1].rewards["void_turns"] == 1.0
   assert steps[1].rewards["tool_errors"] == 0.0

@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ needs_monty = pytest.mark.skipif(
 )
 
 
-def make(sandbox="subprocess", **options):
+def make(sandbox: Any = "subprocess", **options):
   return code_suite(CodeSettings(sandbox=sandbox, **options))
 
 
