@@ -38,6 +38,8 @@ def test_all_gold_calls_leave_the_shared_database_as_it_is():
     toolkit = DATA.toolkit(state)
     for call in gold_of(task).calls:
       getattr(toolkit, call.name)(**call.arguments)
+    route = {"origin": "JFK", "destination": "SEA", "date": "2024-05-20"}
+    assert toolkit.search_onestop_flight(**route)
     num_changed += bool(state.changes())
   assert num_changed == 26  # of 50; the others are refusals
   assert digest() == before

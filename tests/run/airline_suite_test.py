@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
+from arl_jax import command_line
 from arl_jax.actors.policy import SamplingParams
 from arl_jax.actors.rollout import Limits, run_episode
 from arl_jax.envs.airline_requests import read_request
 from arl_jax.envs.airline_tasks import split_of
+from arl_jax.run import config_rules
 from arl_jax.run.airline_suite import AirlineSettings, airline_suite
+from arl_jax.run.settings import read_settings
 from arl_jax.synthesis.airline_experts import gold_actions
 from arl_jax.text.tokenizer import train_tokenizer
 from tests.actors import fakes
@@ -112,3 +115,10 @@ def test_wrong_settings_are_named():
   for options, words in wrong:
     (problem,) = AirlineSettings(**options).problems()
     assert words in problem
+
+
+@pytest.mark.parametrize("variant", ["", ":smollm2", ":runlocal"])
+def test_shipped_variants_are_possible(variant):
+  name = f"--config=configs/airline.py{variant}"
+  config = command_line.parse(["test", name, "--workdir=unused"]).config
+  config_rules.check(read_settings(config))
