@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
   # The public names.
   "__init__": {"types", "ops", "episode"},
 }
-COMMANDS = {"main", "export"}
+COMMANDS = {"main", "export", "synthesize"}
 
 # Libraries that a world must not know, wherever they are imported.
 FORBIDDEN = {

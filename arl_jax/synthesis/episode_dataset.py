@@ -103,16 +103,27 @@ def prepare_dataset(
     raise ValueError(
       f"there are no episodes to write to {folder}; expected one or more"
     )
-  if _version_folder(pathlib.Path(folder)) is not None:
-    raise ValueError(
-      f"{folder} has a dataset already; delete it, or name another folder"
-    )
+  check_new(folder)
   builder = _builder_class()(records, data_dir=str(folder))
   # It tells of downloads, of which there are none, and draws bars.
   quiet = io.StringIO()
   with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
     builder.download_and_prepare()
   return pathlib.Path(builder.data_dir)
+
+
+def check_new(folder: str | os.PathLike[str]) -> None:
+  """Checks that a dataset can be written to a folder.
+
+  Raises:
+    ValueError: it has one already.
+    ModuleNotFoundError: the extra `data` is not installed.
+  """
+  if _version_folder(pathlib.Path(folder)) is not None:
+    raise ValueError(
+      f"{folder} has a dataset already; delete it, or name another folder"
+    )
+  _tfds()
 
 
 def open_episodes(
