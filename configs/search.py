@@ -31,7 +31,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   config: Any = default_config("search")
 
   # -------------------------------------------------------- the environment
-  # Level 1 asks for a fact, 2 compares two countries, 3 goes over a border and 4
+  # Level 1 asks for a fact, 2 compares two countries, 3 goes over a border, 4
   # compares neighbours. The small policy learns the first. Its warm start is
   # drilled on invented countries, or it would learn the real ones by heart.
   config.environment.levels = (1,)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 import importlib
 from typing import Any, NamedTuple
 
+from arl_jax.run.airline_suite import AirlineSettings, airline_suite
+from arl_jax.run.code_suite import CodeSettings, code_suite
 from arl_jax.run.flight_suite import FlightSettings, flight_booking_suite
 from arl_jax.run.search_suite import SearchSettings, search_suite
 from arl_jax.run.suite import Suite
@@ -26,6 +28,8 @@ class SuiteKind(NamedTuple):
 SUITES: Mapping[str, SuiteKind] = {
   "flight_booking": SuiteKind(FlightSettings, flight_booking_suite),
   "search": SuiteKind(SearchSettings, search_suite),
+  "code": SuiteKind(CodeSettings, code_suite),
+  "airline": SuiteKind(AirlineSettings, airline_suite),
 }
 
 
