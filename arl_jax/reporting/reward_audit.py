@@ -212,7 +212,9 @@ def _verdict(windows: Sequence[Window], sides: Iterable[Side]) -> Verdict:
     falls = any(w.evaluation.direction < 0 for w in windows)
     if whole.evaluation.direction > 0 and not falls:
       return Verdict.HONEST
-    if whole.evaluation.direction <= 0 and any(s.is_abnormal for s in sides):
+    is_known = whole.evaluation.num_points >= MIN_POINTS
+    flat = is_known and whole.evaluation.direction <= 0
+    if flat and any(side.is_abnormal for side in sides):
       return Verdict.SUSPECT
   return Verdict.UNCLEAR
 

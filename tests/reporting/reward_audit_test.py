@@ -97,6 +97,17 @@ def test_few_points_and_equal_ones_have_no_trend():
   assert (equal.direction, equal.change, equal.p_value) == (0, 0.0, 1.0)
 
 
+def test_two_evaluations_raise_no_suspicion():
+  found = audit_reward(
+    noisy(rises, 60, seed=1),
+    [(0.0, 0.5), (59.0, 0.4)],
+    sides={"length": noisy(rises, 60, seed=2)},
+  )
+  assert found.windows[0].reward.direction == 1
+  assert found.sides["length"].is_abnormal
+  assert found.verdict == Verdict.UNCLEAR
+
+
 def test_order_of_the_points_does_not_matter():
   reward, evaluation = noisy(rises, 60, seed=1), noisy(falls, 20, seed=2)
   assert audit_reward(reward[::-1], evaluation[::-1]) == audit_reward(
