@@ -25,15 +25,27 @@ from arl_jax.synthesis.invented_countries import (
   invent_passages,
   read_templates,
 )
-from arl_jax.text.tokenizer import DEFAULT_SPLIT_PATTERN
 
 FACTBOOK = "factbook"
 _TASKS_PER_WORLD = 192
 _WORLDS_PER_SEED = 1024
-# A tag is one piece, so that a small vocabulary can hold it as one token.
-SPLIT_PATTERN = (
-  r"</?(?:search|open|answer|information)>\n?|" + DEFAULT_SPLIT_PATTERN
+# A tag is one piece, so that a small vocabulary can hold it as one token; so
+# are the rest of an id and of a title. A capitalised word does not take the
+# space before it: a name is the same tokens in a question, a tag and a title.
+SPLIT_PATTERN = "|".join(
+  (
+    r"</?(?:search|open|answer|information)>\n?",
+    r"/[\p{Ll}\p{N}-]+/[\p{Ll}\p{N}-]+",
+    r": \p{Lu}[\p{Ll} ]+(?=\n)",
+    r"\p{Lu}[\p{Ll}'’]*",
+    r" ?\p{Ll}+",
+    r"\p{N}{1,3}",
+    r" ?[^\s\p{L}\p{N}]+",
+    r"\s+",
+  )
 )
+_TASKS_PER_WORLD = 192
+_WORLDS_PER_SEED = 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
