@@ -24,12 +24,14 @@ def is_hard_coded(
   passes the visible tests and fails hidden ones without such a table may be
   just wrong, so it is none.
 
-  Measured on the 131 problems of HumanEval that have examples: of the right
-  programs none was taken for hard-coded, and none of 78 that passed the
+  Measured on the 131 problems of HumanEval that have examples, in Monty: of the
+  right programs none was taken for hard-coded, and none of 78 that passed the
   examples and were wrong, made by changing one operator, number or branch. Of
-  programs made to hold the answers, all were found that compare inputs, or
-  look them up in a dict or a list. Not found are those that hash their inputs,
-  that compute constants, or that return one value and nothing else.
+  programs made to hold the answers, 848 of 849 were found that compare whole
+  inputs or look them up; 84 of 118 that compare the first argument and return
+  the last value otherwise; and 41 of 130 that return the values in their
+  order. Not found are those that hash their inputs, that compute constants, or
+  that return one value and nothing else.
 
   Args:
     program: text of Python; one that cannot be read is none.
