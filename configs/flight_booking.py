@@ -142,6 +142,15 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   rollout.max_turns = 12
   rollout.max_tokens_per_turn = 40
   rollout.max_length = 224
+  # When a row is full: none ends the episode; drop_observations goes on in a
+  # new row with the prompt, all actions and the observations of the last turns.
+  rollout.context = "none"
+  rollout.context_keep_turns = 2
+  # A row is full at this many tokens or actions; 0 leaves it to max_length.
+  rollout.context_max_tokens = 0
+  rollout.context_max_turns = 0
+  # Batches have room for as many; more than 1 with drop_observations alone.
+  rollout.max_rows_per_episode = 1
   # Characters of one observation, before it becomes tokens; the rest is cut.
   rollout.max_observation_chars = 32768
   # sync: sample, then learn. async: both at once, on weights that are at most

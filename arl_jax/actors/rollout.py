@@ -1,40 +1,39 @@
 """Runs one episode: the policy acts, the environment answers, until an end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-import contextlib
+from collections.abc import Mapping
 import dataclasses
 import functools
 import hashlib
-import inspect
-import logging
 import time
-import traceback
-from typing import Any, TypeVar
+
+import numpy as np
 
 from arl_jax.actors import answers
-from arl_jax.actors.policy import Policy, SamplingParams
+from arl_jax.actors import context as context_lib
+from arl_jax.actors.asking import (
+  EnvironmentFailure,
+  EnvironmentLate,
+  ask,
+  closing,
+  rendered,
+)
+from arl_jax.actors.context import ContextPolicy
+from arl_jax.actors.policy import Completion, Policy, SamplingParams
 from arl_jax.actors.rows import RowBuilder
 from arl_jax.actors.seeds import turn_seed
 from arl_jax.envs.environment import Environment, StepResult
-from arl_jax.envs.guarded_call import (
-  BrokenError,
-  LateError,
-  call_guarded,
-  describe_error,
-)
 from arl_jax.episode import (
   Episode,
   EpisodeStatus,
   Int32Array,
   Message,
+  Row,
   Task,
   Turn,
 )
 from arl_jax.text.chat import ChatFormat
 
-T = TypeVar("T")
-_LOGGER = logging.getLogger(__name__)
 # Of an error's text, which the policy never sees.
 _MAX_ERROR_CHARS = 32768
 
@@ -51,6 +50,8 @@ class Limits:
     episode_timeout_seconds: time for the whole interaction.
     max_observation_chars: characters that are kept of one message of the
       environment; a note after them says how many were left out.
+    context: how an episode goes on that has no room left in its row; None to
+      end it.
   """
 
   max_turns: int = 8
@@ -59,13 +60,13 @@ class Limits:
   step_timeout_seconds: float = 30.0
   episode_timeout_seconds: float = 600.0
   max_observation_chars: int = 32768
+  context: ContextPolicy | None = None
 
   def __post_init__(self) -> None:
     for field in dataclasses.fields(self):
-      if getattr(self, field.name) <= 0:
-        raise ValueError(
-          f"{field.name} is {getattr(self, field.name)}; expected more than 0"
-        )
+      value = getattr(self, field.name)
+      if field.name != "context" and value <= 0:
+        raise ValueError(f"{field.name} is {value}; expected more than 0")
 
 
 async def run_episode(
@@ -110,14 +111,18 @@ async def run_episode(
       reported and counts 0.
     seed: of this episode: handed to `environment.reset`, and mixed with the
       turn into the seed of that turn's draws.
-    session: names the row to the policy, unique among the living.
+    session: names the first row to the policy, unique among the living; later
+      ones add their number to it.
 
   Returns:
-    The episode with one row; with none if there was no prompt.
+    The episode with one row, or with several if `limits.context` makes more;
+    with none if there was no prompt.
   """
-  async with _closing(environment, limits, session):
+  async with closing(
+    environment, timeout_seconds=limits.step_timeout_seconds, session=session
+  ):
     start = time.perf_counter()
-    draft = _Draft(weights=reward_weights)
+    draft = _Draft(weights=reward_weights, session=session)
     stop_ids = sampling.stop_ids or chat.stop_ids
     error = ""
     deadline = asyncio.timeout(limits.episode_timeout_seconds)
@@ -132,36 +137,38 @@ async def run_episode(
           limits=limits,
           sampling=dataclasses.replace(sampling, stop_ids=stop_ids),
           seed=seed,
-          session=session,
         )
-    except _EnvironmentFailure as failure:
+    except EnvironmentFailure as failure:
       status, error = EpisodeStatus.FAILED, str(failure)
     except TimeoutError:
       if not deadline.expired():
         raise
       status = EpisodeStatus.TIMEOUT
-      if not len(draft.row):
+      if not draft.prompt_ids.size:
         status = EpisodeStatus.FAILED
         error = (
           "environment.reset gave no answer within episode_timeout_seconds, "
           f"{limits.episode_timeout_seconds:g}"
         )
     finally:
-      policy.end_session(session)
+      policy.end_session(draft.row_session)
 
     if status.finished:
       try:
-        score = await _ask(
-          environment.score, "score", limits, read=answers.clean_components
+        score = await ask(
+          environment.score,
+          "score",
+          timeout_seconds=limits.step_timeout_seconds,
+          read=answers.clean_components,
         )
         draft.add_score(score)
-      except _EnvironmentFailure as failure:
+      except EnvironmentFailure as failure:
         status, error = EpisodeStatus.FAILED, str(failure)
     return Episode(
       task=task,
       member=member,
       status=status,
-      rows=(draft.row.build(),) if len(draft.row) else (),
+      rows=draft.build_rows(),
       turns=tuple(draft.turns),
       prompt=draft.prompt,
       reward_components=draft.components if status.finished else {},
@@ -171,37 +178,22 @@ async def run_episode(
     )
 
 
-@contextlib.asynccontextmanager
-async def _closing(
-  environment: Environment, limits: Limits, session: str
-) -> AsyncIterator[None]:
-  """Closes an environment that can be closed, also in a cancelled task."""
-  try:
-    yield
-  finally:
-    close = getattr(environment, "close", None)
-    if close is not None:
-      try:
-        await _ask(close, "close", limits, read=lambda _: None)
-      except _EnvironmentFailure as failure:
-        _LOGGER.warning("episode %s: %s", session, failure)
-
-
 async def _open(environment, task, draft, chat, limits, seed) -> None:
   """Stages the task, and starts the row with its prompt."""
   max_chars = limits.max_observation_chars
-  draft.prompt = await _ask(
+  draft.prompt = await ask(
     lambda: environment.reset(task, seed=seed),
     "reset",
-    limits,
+    timeout_seconds=limits.step_timeout_seconds,
     read=lambda found: answers.clean_messages(found, max_chars=max_chars),
   )
-  prompt_ids = _rendered(lambda: chat.prompt_ids(draft.prompt), "reset")
+  prompt_ids = rendered(lambda: chat.prompt_ids(draft.prompt), "reset")
   if len(prompt_ids) >= limits.max_length:
-    raise _EnvironmentFailure(
+    raise EnvironmentFailure(
       f"the prompt of task {task.task_id!r} has {len(prompt_ids)} tokens and "
       f"max_length is {limits.max_length}; raise it or shorten the prompt"
     )
+  draft.prompt_ids = prompt_ids
   draft.row.append_context(prompt_ids)
 
 
@@ -214,14 +206,14 @@ async def _interact(
   limits: Limits,
   sampling: SamplingParams,
   seed: int,
-  session: str,
 ) -> EpisodeStatus:
   """Lets policy and environment take turns; the draft has at least a prompt."""
-  row = draft.row
   # Before the first action the policy has seen the prompt and no more, so
   # members of a group with the same prompt share this state.
-  state_key = f"prompt/{hashlib.sha256(row.tokens.tobytes()).hexdigest()}"
+  prompt = draft.prompt_ids.tobytes()
+  state_key = f"prompt/{hashlib.sha256(prompt).hexdigest()}"
   for turn in range(limits.max_turns):
+    row = draft.row
     budget = min(limits.max_tokens_per_turn, limits.max_length - len(row))
     started, fed = time.perf_counter(), row.tokens
     completion = await policy.generate(
@@ -229,14 +221,14 @@ async def _interact(
       sampling=dataclasses.replace(
         sampling, max_tokens=budget, seed=turn_seed(seed, turn)
       ),
-      session=session,
+      session=draft.row_session,
     )
     if len(completion.token_ids) > budget:
       raise ValueError(
         f"the policy returned {len(completion.token_ids)} tokens; "
         f"sampling.max_tokens was {budget}"
       )
-    row.append_action(fed, completion, turn=turn)
+    draft.add_action(fed, completion)
     # The ids decide, not the flag: a server that stops at a string, or takes
     # the stop id off, leaves a turn whose terminator is still to be written.
     stopped = int(completion.token_ids[-1]) in sampling.stop_ids
@@ -257,17 +249,53 @@ async def _interact(
       return EpisodeStatus.TERMINATED
     if turn + 1 == limits.max_turns:
       break
-    observation_ids = _rendered(
+    observation_ids = rendered(
       functools.partial(
         chat.observation_ids, result.observations, finish_reason=finish_reason
       ),
       "step",
     )
+    if _goes_on_in_new_row(policy, draft, len(observation_ids), chat, limits):
+      continue
     # The next action needs room for one token at least.
     if len(row) + len(observation_ids) >= limits.max_length:
       return EpisodeStatus.MAX_TOKENS
     row.append_context(observation_ids)
   return EpisodeStatus.MAX_TURNS
+
+
+def _goes_on_in_new_row(
+  policy: Policy,
+  draft: "_Draft",
+  num_observed: int,
+  chat: ChatFormat,
+  limits: Limits,
+) -> bool:
+  """Ends a row that has grown too long, if a shorter one can follow."""
+  context, length = limits.context, len(draft.row) + num_observed
+  if context is None or len(draft.rows) + 1 >= context.max_rows:
+    return False
+  if length < limits.max_length and not context.is_due(
+    length=length, num_turns=draft.num_row_turns
+  ):
+    return False
+  most = min(limits.max_length, context.max_tokens or limits.max_length)
+  shorter = rendered(
+    lambda: context_lib.shorten(
+      draft.prompt_ids,
+      draft.actions,
+      draft.turns,
+      chat=chat,
+      keep_turns=context.keep_turns,
+      max_length=most,
+    ),
+    "step",
+  )
+  if len(shorter) >= min(length, most):
+    return False
+  policy.end_session(draft.row_session)
+  draft.begin_row(shorter)
+  return True
 
 
 async def _step(
@@ -277,13 +305,13 @@ async def _step(
   started = time.perf_counter()
   max_chars = limits.max_observation_chars
   try:
-    result = await _ask(
+    result = await ask(
       lambda: environment.step(draft.turns[-1].action),
       "step",
-      limits,
+      timeout_seconds=limits.step_timeout_seconds,
       read=lambda found: answers.clean_step_result(found, max_chars=max_chars),
     )
-  except _EnvironmentLate as late:
+  except EnvironmentLate as late:
     result = StepResult(
       observations=(Message(role="tool", content=f"Error: {late}"),),
       terminated=False,
@@ -294,74 +322,44 @@ async def _step(
   return result
 
 
-async def _ask(
-  call: Callable[[], Any],
-  name: str,
-  limits: Limits,
-  *,
-  read: Callable[[Any], T],
-) -> T:
-  """Waits for the environment, and tells its failures from all others.
-
-  Args:
-    call: a method of the environment, with its arguments.
-    name: of the method.
-    limits: of the episode.
-    read: checks and cleans the answer.
-  """
-
-  async def answer() -> T:
-    found = call()
-    if not inspect.isawaitable(found):
-      raise answers.AnswerError(
-        f"it returned a {type(found).__name__}, not an awaitable; use `async"
-        " def`, or put the environment into an OffLoopEnvironment"
-      )
-    return read(await found)
-
-  seconds = limits.step_timeout_seconds
-  try:
-    return await call_guarded(answer, timeout_seconds=seconds)
-  except LateError as late:
-    raise _EnvironmentLate(f"{late} ({name})") from None
-  except BrokenError as broken:
-    raise _EnvironmentFailure(_describe(broken.error, name)) from broken.error
-
-
-def _rendered(render: Callable[[], Int32Array], name: str) -> Int32Array:
-  """Renders messages; that a template refuses them is their fault."""
-  try:
-    return render()
-  except ValueError as error:
-    raise _EnvironmentFailure(
-      f"the chat template refuses what environment.{name} answered: {error}"
-    ) from error
-
-
-def _describe(error: BaseException, name: str) -> str:
-  if isinstance(error, answers.AnswerError):
-    return f"environment.{name} gave a wrong answer: {error}"
-  trace = "".join(traceback.format_exception(error))
-  return f"environment.{name} raised {describe_error(error)}\n{trace}"
-
-
-class _EnvironmentFailure(Exception):
-  """The environment broke, so this episode cannot be judged."""
-
-
-class _EnvironmentLate(_EnvironmentFailure):
-  """The environment did not answer in time."""
-
-
 @dataclasses.dataclass(kw_only=True)
 class _Draft:
   """An episode while it is being played."""
 
   weights: Mapping[str, float]
+  session: str
   prompt: tuple[Message, ...] = ()
+  prompt_ids: Int32Array = dataclasses.field(
+    default_factory=lambda: np.zeros(0, np.int32)
+  )
+  rows: list[Row] = dataclasses.field(default_factory=list)
   row: RowBuilder = dataclasses.field(default_factory=RowBuilder)
+  num_row_turns: int = 0
+  actions: list[Int32Array] = dataclasses.field(default_factory=list)
   turns: list[Turn] = dataclasses.field(default_factory=list)
   components: dict[str, float] = dataclasses.field(default_factory=dict)
+
+  @property
+  def row_session(self) -> str:
+    """Names the current row to the policy."""
+    return f"{self.session}/row-{len(self.rows)}" if self.rows else self.session
+
+  def begin_row(self, context_ids: Int32Array) -> None:
+    """Ends the current row, and starts one with a context of its own."""
+    self.rows.append(self.row.build())
+    self.row, self.num_row_turns = RowBuilder(), 0
+    self.row.append_context(context_ids)
+
+  def build_rows(self) -> tuple[Row, ...]:
+    """Returns all rows; the first may be without an action, a later one not."""
+    current = self.num_row_turns or (not self.rows and len(self.row))
+    return (*self.rows, self.row.build()) if current else tuple(self.rows)
+
+  def add_action(self, fed: Int32Array, completion: Completion) -> None:
+    """Appends the action of the next turn to the row that it was fed."""
+    self.row.append_action(fed, completion, turn=len(self.turns))
+    self.actions.append(completion.token_ids)
+    self.num_row_turns += 1
 
   def add_result(self, result: StepResult, seconds: float) -> None:
     """Completes the last turn with what the environment answered."""
@@ -382,6 +380,6 @@ class _Draft:
     reward = gain + (self.turns[-1].reward if self.turns else 0.0)
     for total in (reward, *self.components.values()):
       if not abs(total) <= answers.MAX_NUMBER:
-        raise _EnvironmentFailure(f"rewards add up to {total}: {rewards}")
+        raise EnvironmentFailure(f"rewards add up to {total}: {rewards}")
     if self.turns:
       self.turns[-1] = dataclasses.replace(self.turns[-1], reward=reward)

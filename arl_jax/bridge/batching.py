@@ -1,6 +1,7 @@
 """Door 1: groups of episodes become padded batches of a few fixed shapes."""
 
 from collections.abc import Sequence
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ def collate_groups(
 ) -> TrajectoryBatch:
   """Pads the episodes of a step into one batch of NumPy arrays.
 
+  Where an agent went on in another row, each turn is credited in the row that
+  sampled it, whose turns count from 0 again; see `turn_spans`.
+
   Rows of failed episodes, and of groups with fewer than `min_group_size`
   episodes that finished, get `row_mask` False: they neither learn nor move a
   baseline.
@@ -38,25 +42,25 @@ def collate_groups(
     ValueError: if the rows, a row's tokens or an episode's turns don't fit.
   """
   rows: list[Row] = []
-  owners: list[tuple[int, int, Episode]] = []
+  owners: list[tuple[int, int, Sequence[Turn]]] = []
   finished: list[bool] = []
   num_episodes = 0
   for index, group in enumerate(groups):
     good = [e.status.finished for e in group.episodes]
     for episode, is_good in zip(group.episodes, good, strict=True):
-      for row in episode.rows:
-        rows.append(row)
-        owners.append((index, num_episodes, episode))
+      if len(episode.turns) > num_turns:
+        raise ValueError(
+          f"an episode has {len(episode.turns)} turns; num_turns is {num_turns}"
+        )
+      spans = turn_spans(episode)
+      for row, (start, end) in zip(episode.rows, spans, strict=True):
+        rows.append(_count_turns_from(row, start, end))
+        owners.append((index, num_episodes, episode.turns[start:end]))
         finished.append(is_good and sum(good) >= min_group_size)
       num_episodes += 1
   arrays = _padded(rows, num_rows=num_rows, length=length, num_turns=num_turns)
   state_keys: list[tuple[int, str] | None] = []
-  for b, (group_id, episode_id, episode) in enumerate(owners):
-    turns = episode.turns
-    if len(turns) > num_turns:
-      raise ValueError(
-        f"an episode has {len(turns)} turns; num_turns is {num_turns}"
-      )
+  for b, (group_id, episode_id, turns) in enumerate(owners):
     arrays["turn_rewards"][b, : len(turns)] = [turn.reward for turn in turns]
     arrays["turn_mask"][b, : len(turns)] = True
     arrays["group_ids"][b] = group_id
@@ -70,6 +74,42 @@ def collate_groups(
     flat = arrays["state_ids"].reshape(-1)
     flat[known] = dense_ids([state_keys[i] for i in known])
   return TrajectoryBatch(**arrays)
+
+
+def turn_spans(episode: Episode) -> list[tuple[int, int]]:
+  """Says which turns are credited in which row.
+
+  The rows of one agent follow each other. Each has the turns from its first
+  action up to the first action of the next one; the first row begins with turn
+  0, the last one has the rest.
+
+  Returns:
+    First turn and end of each row, in their order.
+  """
+  spans = [(0, len(episode.turns))] * len(episode.rows)
+  for agent in {row.agent_id for row in episode.rows}:
+    own = [b for b, row in enumerate(episode.rows) if row.agent_id == agent]
+    end = len(episode.turns)
+    for b in reversed(own):
+      turns = episode.rows[b].turn_ids[episode.rows[b].action_mask]
+      first = int(turns[0]) if len(turns) else end
+      start = 0 if b == own[0] else min(first, end)
+      spans[b], end = (start, end), start
+  return spans
+
+
+def _count_turns_from(row: Row, start: int, end: int) -> Row:
+  acted = row.turn_ids[row.action_mask]
+  if acted.size and not start <= acted.min() <= acted.max() < end:
+    raise ValueError(
+      f"a row acts in the turns {acted.min()} to {acted.max()}, but the turns"
+      f" {start} to {end - 1} are its own; rows of an agent have to follow each"
+      " other"
+    )
+  if start == 0:
+    return row
+  turn_ids = np.where(row.action_mask, row.turn_ids - start, -1)
+  return dataclasses.replace(row, turn_ids=turn_ids.astype(np.int32))
 
 
 def collate_facts(
@@ -96,8 +136,13 @@ def collate_facts(
   turn_is_void = np.zeros((num_rows, num_turns), bool)
   draws = np.zeros(num_rows, np.float32)
   age = np.zeros(num_rows, np.int32)
-  owners = [(g, e, r) for g in groups for e in g.episodes for r in e.rows]
-  for b, (group, episode, row) in enumerate(owners):
+  owners = [
+    (group, episode, row, span)
+    for group in groups
+    for episode in group.episodes
+    for row, span in zip(episode.rows, turn_spans(episode), strict=True)
+  ]
+  for b, (group, episode, row, (start, end)) in enumerate(owners):
     place = (group.ordinal, episode.member)
     draws[b] = np.random.default_rng((seed, *place)).random(dtype=np.float32)
     if row.action_mask.any():
@@ -105,8 +150,10 @@ def collate_facts(
     truncated[b] = episode.status.truncated
     last = len(episode.turns) - 1
     ended = episode.status == EpisodeStatus.TERMINATED
-    for k, turn in enumerate(episode.turns):
-      turn_is_void[b, k] = is_void_turn(turn, is_answer=ended and k == last)
+    for k in range(start, end):
+      turn_is_void[b, k - start] = is_void_turn(
+        episode.turns[k], is_answer=ended and k == last
+      )
   return RowFacts(
     truncated=truncated, turn_is_void=turn_is_void, age=age, draws=draws
   )

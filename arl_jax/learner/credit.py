@@ -36,7 +36,8 @@ class AdvantageConfig:
   Attributes:
     name: a key of `ESTIMATORS`, or a function `(batch, config) -> [B, T]`.
     scale: `std` divides by the group's standard deviation, `none` does not.
-    discount: per turn, inside a row.
+    discount: per turn. `decayed_outcome` discounts by the turns up to the end,
+      the others by those from the first or the current turn on.
     step_weight: weight of GiGPO's step term.
     turn_weight: weight of MT-GRPO's turn term.
     history_levels: of HGPO; the last compares turns that share a state and
@@ -134,6 +135,15 @@ def _group_relative(batch: TrajectoryBatch, config: AdvantageConfig) -> Array:
 def _leave_one_out(batch: TrajectoryBatch, config: AdvantageConfig) -> Array:
   estimate = _without_lengths(advantages.leave_one_out_advantages)
   return _by_episode(batch, config, estimate)
+
+
+def _decayed_outcome(batch: TrajectoryBatch, config: AdvantageConfig) -> Array:
+  # A_k = γ^(K - 1 - k) · (R - mean of the others' R), k over all rows.
+  whole = episodes.of_rows(batch)
+  outcomes = _leave_one_out(batch, dataclasses.replace(config, discount=1.0))
+  num_turns = jnp.sum(batch.turn_mask, axis=1) + whole.turns_after
+  still_to_come = num_turns[:, None] - 1 - jnp.maximum(batch.turn_ids, 0)
+  return outcomes * jnp.float32(config.discount) ** still_to_come
 
 
 def _length_weighted(batch: TrajectoryBatch, config: AdvantageConfig) -> Array:
@@ -312,6 +322,7 @@ def _num_rows(batch: TrajectoryBatch) -> int:
 ESTIMATORS: Mapping[str, Estimator] = {
   "group_relative": _group_relative,
   "leave_one_out": _leave_one_out,
+  "decayed_outcome": _decayed_outcome,
   "length_weighted": _length_weighted,
   "group_policy_gradient": _group_policy_gradient,
   "pass_at_k": _pass_at_k,

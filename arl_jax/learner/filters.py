@@ -8,6 +8,9 @@ A filter runs at one of two times, and the time is what it means:
   left out of every update. Its gradient is exactly 0, and it does not count in
   the loss's denominator.
 
+Where an episode has several rows, they go together: one that a filter turns
+away takes the others along.
+
 A row without an advantage would add 0 to the numerator of a policy loss and
 its tokens to the denominator, so that dropping it makes the steps of a batch
 with few informative groups larger.
@@ -244,7 +247,8 @@ def _filtered(
   for name in names:
     keeps = name if callable(name) else FILTERS[name]
     left = dataclasses.replace(terms.batch, row_mask=rows)
-    rows = rows & keeps(terms._replace(batch=left), config)
+    kept = keeps(terms._replace(batch=left), config)
+    rows = rows & episodes.all_rows(left, jnp.asarray(kept))
     counts.append(jnp.sum(rows))
   return Filtered(rows, -jnp.diff(jnp.stack(counts)))
 

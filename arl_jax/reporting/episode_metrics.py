@@ -38,6 +38,8 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     "row_length/max": max(
       (len(row) for e in episodes for row in e.rows), default=0
     ),
+    "rows_per_episode/mean": np.mean([len(e.rows) for e in episodes]),
+    "rows_per_episode/max": max(len(e.rows) for e in episodes),
     "episodes/repetition": np.mean([_repetition(e) for e in episodes]),
     "truncated_fraction": np.mean([e.status.truncated for e in episodes]),
     "failed_fraction": np.mean([_failed(e) for e in episodes]),

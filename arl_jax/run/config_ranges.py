@@ -71,11 +71,12 @@ RANGES: dict[str, dict[Range, str]] = {
   "rollout": {
     _COUNT: (
       "tasks_per_step group_size max_turns max_tokens_per_turn max_length "
+      "context_keep_turns max_rows_per_episode "
       "max_observation_chars"
     ),
     _FROM_ZERO: (
-      "num_extra_members top_k max_staleness max_concurrent_groups "
-      "max_replaced_groups"
+      "context_max_tokens context_max_turns num_extra_members top_k "
+      "max_staleness max_concurrent_groups max_replaced_groups"
     ),
     _PART: "top_p",
     # At 0, greedy, the episodes of a group would not differ.

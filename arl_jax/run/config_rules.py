@@ -12,6 +12,17 @@ from arl_jax import config as config_lib
 
 # Advantages that do not compare the episodes of a group, so one is enough.
 _GROUPLESS_ADVANTAGES = ("reinforce_plus_plus", "returns")
+# Advantages and shapings that look at each row alone, not at its episode.
+_ROW_ADVANTAGES = (
+  "gigpo",
+  "hgpo",
+  "mt_grpo",
+  "reinforce_plus_plus",
+  "reinforce_plus_plus_baseline",
+  "salt",
+  "step_baseline",
+)
+_ROW_SHAPINGS = ("overlong_penalty", "process_return", "soft_min")
 
 
 def check(settings: Any) -> None:
@@ -35,6 +46,7 @@ def check(settings: Any) -> None:
     _check_lengths,
     _check_minibatches,
     _check_learning_signal,
+    _check_context,
     _check_bounds,
     _check_references,
     _check_mesh,
@@ -239,6 +251,23 @@ def _check_learning_signal(settings: Any) -> Iterator[str]:
       f"config.rollout.group_size is {group_size}, but advantage {name} "
       "compares the episodes of a group; use 2 or more."
     )
+
+
+def _check_context(settings: Any) -> Iterator[str]:
+  if settings.rollout.max_rows_per_episode == 1:
+    return
+  chosen = [
+    ("advantage.name", settings.advantage.name, _ROW_ADVANTAGES),
+    *(("shaping.names", n, _ROW_SHAPINGS) for n in settings.shaping.names),
+  ]
+  for key, name, refused in chosen:
+    if not callable(name) and name in refused:
+      yield (
+        f"config.{key} has {name}, which looks at one row at a time, but "
+        f"config.rollout.context is {settings.rollout.context}, with several "
+        "rows in an episode; use one that takes episodes as a whole, or "
+        "context none."
+      )
 
 
 def _check_bounds(settings: Any) -> Iterator[str]:

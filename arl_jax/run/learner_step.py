@@ -56,7 +56,7 @@ def learn(
   settings = parts.settings
   rollout, learner = settings.rollout, settings.learner
   shape = dict(
-    num_rows=rollout.tasks_per_step * rollout.group_size,
+    num_rows=rollout.max_rows,
     num_turns=rollout.max_turns,
   )
   batch = batching.collate_groups(

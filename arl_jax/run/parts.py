@@ -126,6 +126,7 @@ class RunParts:
         max_turns=rollout.max_turns,
         max_tokens_per_turn=rollout.max_tokens_per_turn,
         max_length=rollout.max_length,
+        context=rollout.context_policy,
         max_observation_chars=rollout.max_observation_chars,
         step_timeout_seconds=rollout.step_timeout_seconds,
         episode_timeout_seconds=rollout.episode_timeout_seconds,

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, Literal
 
 from arl_jax import config as config_lib
+from arl_jax.actors.context import ContextPolicy
 from arl_jax.bridge.engine_config import EngineConfig
 from arl_jax.learner.credit import AdvantageConfig
 from arl_jax.learner.filters import FilterConfig
@@ -32,6 +33,14 @@ class RolloutSettings:
     max_turns: actions of one episode.
     max_tokens_per_turn: tokens of one action.
     max_length: tokens of one row.
+    context: what happens to an episode whose row is full. `none` ends it;
+      `drop_observations` goes on in a new row, which begins with the prompt
+      and what the agent did so far, old observations left out.
+    context_keep_turns: last turns whose observations the new row keeps.
+    context_max_tokens: length at which a row is full; 0 is `max_length`.
+    context_max_turns: actions after which a row is full; 0 for any number.
+    max_rows_per_episode: rows of one episode, for which each batch has room;
+      an episode ends with the last one.
     max_observation_chars: characters of one observation; the rest is cut off,
       with a note, before it becomes tokens.
     mode: `sync` learns after sampling, `async` at the same time.
@@ -53,6 +62,11 @@ class RolloutSettings:
   max_turns: int = 12
   max_tokens_per_turn: int = 40
   max_length: int = 208
+  context: Literal["none", "drop_observations"] = "none"
+  context_keep_turns: int = 2
+  context_max_tokens: int = 0
+  context_max_turns: int = 0
+  max_rows_per_episode: int = 1
   max_observation_chars: int = 32768
   mode: Literal["sync", "async"] = "sync"
   max_staleness: int = 0
@@ -61,6 +75,31 @@ class RolloutSettings:
   step_timeout_seconds: float = 10.0
   episode_timeout_seconds: float = 120.0
   group_timeout_seconds: float = 600.0
+
+  def __post_init__(self) -> None:
+    if (self.context == "none") != (self.max_rows_per_episode == 1):
+      raise ValueError(
+        f"context is {self.context!r} and max_rows_per_episode"
+        f" {self.max_rows_per_episode}; expected 1 with 'none', and 2 or more"
+        " with 'drop_observations'"
+      )
+
+  @property
+  def context_policy(self) -> ContextPolicy | None:
+    """When and how an episode goes on in a new row; None if it does not."""
+    if self.context == "none":
+      return None
+    return ContextPolicy(
+      max_rows=self.max_rows_per_episode,
+      keep_turns=self.context_keep_turns,
+      max_tokens=self.context_max_tokens,
+      max_turns=self.context_max_turns,
+    )
+
+  @property
+  def max_rows(self) -> int:
+    """Rows that a step may have."""
+    return self.tasks_per_step * self.group_size * self.max_rows_per_episode
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,7 +278,7 @@ class Settings:
     learner = self.learner
     if learner.packed_lengths:
       return True
-    rows = self.rollout.tasks_per_step * self.rollout.group_size
+    rows = self.rollout.max_rows
     even = -(-rows // learner.minibatches_per_step)
     # With fewer rows there are fewer updates, of less than twice the minimum.
     most = min(rows, max(even, 2 * learner.min_minibatch_rows - 1))

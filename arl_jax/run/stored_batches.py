@@ -93,8 +93,8 @@ class StoredBatches:
       (
         "rows",
         len(rows),
-        "tasks_per_step * group_size",
-        rollout.tasks_per_step * rollout.group_size,
+        "tasks_per_step * group_size * max_rows_per_episode",
+        rollout.max_rows,
       ),
       (
         "tokens in a row",

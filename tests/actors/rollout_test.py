@@ -507,7 +507,9 @@ def test_rows_are_compact():
   assert all(array.base is None for array in arrays)
 
 
-@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Limits)])
+@pytest.mark.parametrize(
+  "name", [f.name for f in dataclasses.fields(Limits) if f.name != "context"]
+)
 def test_limits_must_be_positive(name):
   with pytest.raises(ValueError, match=f"{name} is 0"):
-    Limits(**{name: 0})
+    Limits(**{name: 0})  # pyright: ignore[reportArgumentType]

@@ -84,6 +84,71 @@ def test_groups_of_one_count_where_nothing_is_compared():
   )
 
 
+def act(*turns, agent=0):
+  """A row of a prompt token, then two action tokens in each of the turns."""
+  turn_ids = np.repeat(np.array([-1, *turns], np.int32), 2)
+  mask = turn_ids >= 0
+  return Row(
+    tokens=np.arange(len(mask), dtype=np.int32),
+    action_mask=mask,
+    turn_ids=turn_ids,
+    behavior_logprobs=np.zeros(len(mask), np.float32),
+    policy_versions=np.where(mask, 4, -1).astype(np.int32),
+    agent_id=agent,
+  )
+
+
+def with_rows(rewards, *rows):
+  keys = [f"state {turn}" for turn in range(len(rewards))]
+  return dataclasses.replace(make_episode(0, rewards, keys=keys), rows=rows)
+
+
+def test_each_turn_is_credited_in_the_row_that_sampled_it():
+  several = with_rows([1.0, 2.0, 4.0, 8.0, 16.0], act(0, 1), act(2), act(3, 4))
+  single = with_rows([1.0, 2.0], act(0, 1))
+  batch = batching.collate_groups(
+    [make_group(0, several, single)], num_rows=4, length=8, num_turns=5
+  )
+  assert batch.turn_rewards.tolist() == [
+    [1, 2, 0, 0, 0],
+    [4, 0, 0, 0, 0],
+    [8, 16, 0, 0, 0],
+    [1, 2, 0, 0, 0],
+  ]
+  assert np.sum(batch.turn_mask, axis=1).tolist() == [2, 1, 2, 2]
+  assert batch.episode_ids.tolist() == [0, 0, 0, 1]
+  for row, turns in zip(batch.turn_ids, ([0, 1], [0], [0, 1]), strict=False):
+    assert np.unique(row[row >= 0]).tolist() == turns
+  # The same state has the same id wherever it is, one of a later row its own.
+  states = np.asarray(batch.state_ids)
+  assert states[3, 0] == states[0, 0]
+  assert len({*states[0, :2], states[1, 0], *states[2, :2]}) == 5
+
+
+def test_rewards_add_up_to_those_of_the_episode_for_every_agent():
+  # Agent 0 acts in the turns 0, 3 and 4 in two rows, agent 1 in turn 2.
+  team = with_rows(
+    [1.0, 2.0, 4.0, 8.0, 16.0], act(0), act(2, agent=1), act(3, 4)
+  )
+  assert batching.turn_spans(team) == [(0, 3), (0, 5), (3, 5)]
+  batch = batching.collate_groups(
+    [make_group(0, team, team)], num_rows=6, length=8, num_turns=5
+  )
+  totals = np.sum(batch.turn_rewards, axis=1)
+  assert totals[:3].tolist() == [7, 31, 24]
+  # A row that never acted has no turn, wherever it is.
+  silent = with_rows([1.0, 2.0], act(0), act(), act(1), act())
+  assert batching.turn_spans(silent) == [(0, 1), (1, 1), (1, 2), (2, 2)]
+
+
+def test_rows_of_an_agent_that_overlap_are_refused():
+  mixed = with_rows([1.0, 2.0, 4.0], act(0, 2), act(1))
+  with pytest.raises(ValueError, match="rows of an agent have to follow each"):
+    batching.collate_groups(
+      [make_group(0, mixed)], num_rows=2, length=8, num_turns=3
+    )
+
+
 def test_facts_of_rows():
   def turn(calls, errors, *, reason="stop"):
     return Turn(
@@ -95,14 +160,20 @@ def test_facts_of_rows():
 
   def episode(status, *turns, num_rows=1):
     whole = make_episode(6, [], status=status)
-    rows = whole.rows * num_rows
+    rows = (*whole.rows, *map(later, range(1, num_rows)))
     return dataclasses.replace(whole, turns=turns, rows=rows)
+
+  def later(turn):
+    row = make_row(6)
+    return dataclasses.replace(
+      row, turn_ids=np.where(row.action_mask, turn, -1).astype(np.int32)
+    )
 
   done, cut = EpisodeStatus.TERMINATED, EpisodeStatus.MAX_TURNS
   groups = [
     # A good call, a refused one, the answer: nothing is void.
     make_group(0, episode(done, turn(1, 0), turn(1, 1), turn(0, 0))),
-    # An answer that did not end the task, in an episode of two rows.
+    # An answer that did not end the task, and a call in a row of its own.
     make_group(1, episode(cut, turn(0, 0), turn(2, 1), num_rows=2)),
     # A call, then an answer, that the token budget cut off.
     make_group(
@@ -119,7 +190,7 @@ def test_facts_of_rows():
   np.testing.assert_array_equal(facts.truncated, [0, 1, 1, 0, 0])
   np.testing.assert_array_equal(
     facts.turn_is_void,
-    [[0, 0, 0], [1, 0, 0], [1, 0, 0], [1, 0, 1], [0, 0, 0]],
+    [[0, 0, 0], [1, 0, 0], [0, 0, 0], [1, 0, 1], [0, 0, 0]],
   )
   # All were sampled by version 4; the last row is filler.
   np.testing.assert_array_equal(facts.age, [3, 3, 3, 3, 0])

@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,6 +49,84 @@ def test_rejected_row_moves_nobody(make_outcomes):
   np.testing.assert_allclose(
     found, [2 / 3, -1 / 3, -1 / 3, 0, 0, 0, 0, 0], rtol=1e-6
   )
+
+
+_WHOLE = [
+  "group_relative",
+  "leave_one_out",
+  "length_weighted",
+  "group_policy_gradient",
+  "pass_at_k",
+  "returns",
+  "decayed_outcome",
+]
+
+
+@pytest.mark.parametrize("discount", [1.0, 0.5])
+@pytest.mark.parametrize("name", _WHOLE)
+def test_an_episode_in_several_rows_is_credited_as_in_one(
+  make_outcomes, name, discount
+):
+  turn_ids = np.full((3, 8), -1, np.int32)
+  turn_ids[:, 1:7] = [0, 0, 1, 1, 2, 2]
+  turn_ids[2, 5:7] = -1  # two turns alone
+  rewards = np.array([[1, 0, 4], [0, 2, 1], [3, 5, 0]], np.float32)
+
+  def batch_of(turn_ids, rewards, episode_ids):
+    num_turns = turn_ids.max(axis=1)[:, None] + 1
+    return make_outcomes(
+      [0] * len(turn_ids),
+      group_ids=np.zeros(len(turn_ids), np.int32),
+      episode_ids=np.array(episode_ids, np.int32),
+      turn_ids=turn_ids,
+      action_mask=turn_ids >= 0,
+      turn_mask=np.arange(3) < num_turns,
+      turn_rewards=rewards,
+    )
+
+  config = AdvantageConfig(name=name, discount=discount)
+  whole = batch_of(turn_ids, rewards, [0, 1, 2])
+  expected = np.asarray(compute_advantages(whole, config=config))
+  # The first episode has its turns 0 and 1 in one row, and 2 in the next; the
+  # second one has a row for each turn.
+  split_ids = np.full((6, 8), -1, np.int32)
+  split_ids[0, 1:5], split_ids[1, 5:7] = [0, 0, 1, 1], 0
+  split_ids[2, 1:3] = split_ids[3, 3:5] = split_ids[4, 5:7] = 0
+  split_ids[5] = turn_ids[2]
+  split_rewards = np.array(
+    [[1, 0, 0], [4, 0, 0], [0, 0, 0], [2, 0, 0], [1, 0, 0], [3, 5, 0]],
+    np.float32,
+  )
+  split = batch_of(split_ids, split_rewards, [0, 0, 1, 1, 1, 2])
+  found = np.asarray(compute_advantages(split, config=config))
+  joined = np.stack([found[:2].sum(0), found[2:5].sum(0), found[5]])
+  np.testing.assert_allclose(joined, expected, rtol=1e-5, atol=1e-6)
+  assert np.any(expected)
+
+
+def test_outcomes_decay_towards_the_first_turn(make_outcomes):
+  turn_ids = np.array(
+    [[-1, 0, 0, 1, -1, 2, 2, -1], [-1, 0, 0, 1, 1, -1, -1, -1]], np.int32
+  )
+  batch = make_outcomes(
+    [0, 0],
+    group_ids=np.zeros(2, np.int32),
+    turn_ids=turn_ids,
+    action_mask=turn_ids >= 0,
+    turn_mask=np.array([[1, 1, 1], [1, 1, 0]], bool),
+    turn_rewards=np.array([[0, 0, 1], [0, 0, 0]], np.float32),
+  )
+  config = AdvantageConfig(name="decayed_outcome", discount=0.5)
+  values = compute_advantages(batch, config=config)
+  expected = [
+    [0, 0.25, 0.25, 0.5, 0, 1, 1, 0],
+    [0, -0.5, -0.5, -1, -1, 0, 0, 0],
+  ]
+  np.testing.assert_allclose(values, expected, rtol=1e-6)
+  halved = dataclasses.replace(config, negative_weight=0.5)
+  values = compute_advantages(batch, config=halved)
+  expected[1] = [value / 2 for value in expected[1]]
+  np.testing.assert_allclose(values, expected, rtol=1e-6)
 
 
 def test_rows_of_one_episode_share_return_and_count_once(make_outcomes):

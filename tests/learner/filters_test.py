@@ -78,6 +78,23 @@ def test_groups_are_judged_by_whole_episodes(make_outcomes):
   assert before(better, "informative_groups") == [1, 1, 1, 1]
 
 
+def test_rows_of_an_episode_go_together(make_outcomes):
+  episode_ids = np.array([0, 0, 1, 1, 2, 3, 4, 4], np.int32)
+  batch = make_outcomes(OUTCOMES, episode_ids=episode_ids)
+  facts = facts_of(batch, void=[(1, 0), (4, 0)])
+  assert before(batch, "void_turns", facts=facts) == [0, 0, 1, 1, 0, 1, 1, 1]
+  signs = [1] * 8
+  found = after(batch, "void_turns", signs, facts=facts)
+  assert found == [0, 0, 1, 1, 0, 1, 1, 1]
+  # One that was rejected before takes nobody along, nor do other agents.
+  row_mask = np.array([1, 0, 1, 1, 1, 1, 1, 1], bool)
+  alone = batch.replace(row_mask=row_mask)
+  assert before(alone, "void_turns", facts=facts) == [1, 0, 1, 1, 0, 1, 1, 1]
+  agent_ids = np.array([0, 1, 0, 0, 0, 0, 0, 0], np.int32)
+  team = batch.replace(agent_ids=agent_ids)
+  assert before(team, "void_turns", facts=facts) == [1, 0, 1, 1, 0, 1, 1, 1]
+
+
 def test_top_variance_groups(make_outcomes):
   batch = make_outcomes(
     [0, 1, 0, 9, 2, 2, 0, 4],

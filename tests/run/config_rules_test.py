@@ -85,6 +85,27 @@ def test_shipped_variants_are_possible(variant):
       ["filters.before_advantages=('age',)", "filters.max_age=-1"],
       "config.filters.max_age is -1; expected 0 or more",
     ),
+    (["rollout.max_rows_per_episode=3"], "context is 'none' and max_rows_per"),
+    (
+      ["rollout.context=drop_observations"],
+      "is 'drop_observations' and max_rows_per_episode 1",
+    ),
+    (
+      [
+        "rollout.context=drop_observations",
+        "rollout.max_rows_per_episode=3",
+        "advantage.name=gigpo",
+      ],
+      "config.advantage.name has gigpo, which looks at one row at a time",
+    ),
+    (
+      [
+        "rollout.context=drop_observations",
+        "rollout.max_rows_per_episode=3",
+        "shaping.names=('soft_min',)",
+      ],
+      "config.shaping.names has soft_min, which looks at one row at a time",
+    ),
     (["learner.reference_reset_every=5"], "there is no reference while"),
     (
       ["learner.train_on_observations=True"],

@@ -71,6 +71,33 @@ def make_observed_episode(reward):
   )
 
 
+def make_long_episode(reward, *, num_rows):
+  """Two actions, 1 and then 4, in one row or in two."""
+  turn_ids = [[-1, 0, -1, 1]] if num_rows == 1 else [[-1, 0], [-1, -1, -1, 1]]
+  rows = []
+  for ids in turn_ids:
+    mask = np.asarray(ids) >= 0
+    rows.append(
+      Row(
+        tokens=np.asarray([0, 1, 2, 4][: len(ids)], np.int32),
+        action_mask=mask,
+        turn_ids=np.asarray(ids, np.int32),
+        behavior_logprobs=np.where(mask, -1.5, 0.0).astype(np.float32),
+        policy_versions=np.where(mask, 0, -1).astype(np.int32),
+      )
+    )
+  return Episode(
+    task=TASK,
+    member=0,
+    status=EpisodeStatus.TERMINATED,
+    rows=tuple(rows),
+    turns=(
+      Turn(action="a", finish_reason="stop"),
+      Turn(action="b", finish_reason="stop", reward=reward),
+    ),
+  )
+
+
 def make_groups():
   """Two groups: one whose first member was cut off, one without a signal."""
   cut = EpisodeStatus.MAX_TOKENS
@@ -266,6 +293,32 @@ def test_returns_are_reported_with_their_discount():
   credit = AdvantageConfig(scale="none", discount=0.5)
   _, metrics = step(groups=[group], advantage=credit)
   assert metrics["return/mean"] == pytest.approx(0.5 / 2)
+
+
+def test_an_episode_in_two_rows_is_learned_from_as_in_one():
+  learner = LearnerSettings(minibatches_per_step=1, micro_batch_rows=2)
+  tables, trained = [], []
+  for num_rows in (1, 2):
+    rollout = RolloutSettings(
+      tasks_per_step=1,
+      group_size=2,
+      max_turns=2,
+      max_length=8,
+      max_rows_per_episode=num_rows,
+      context="none" if num_rows == 1 else "drop_observations",
+    )
+    episodes = (
+      make_long_episode(1.0, num_rows=num_rows),
+      make_observed_episode(0.0),
+    )
+    group = Group(ordinal=0, task=TASK, episodes=episodes)
+    table, metrics = step(groups=[group], learner=learner, rollout=rollout)
+    tables.append(table)
+    trained.append((metrics["rows/trained"], metrics["tokens"]))
+    assert metrics["return/mean"] == 0.5
+  assert trained == [(2, 4), (3, 4)]
+  assert np.any(tables[0])
+  np.testing.assert_allclose(tables[0], tables[1], rtol=1e-5, atol=1e-7)
 
 
 def test_less_weight_on_what_failed():
