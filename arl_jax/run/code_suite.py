@@ -17,6 +17,7 @@ from arl_jax.envs.code_judge import HiddenTestsJudge
 from arl_jax.envs.code_sandboxes import LoopSandbox
 from arl_jax.envs.code_trusted import TrustedSandbox
 from arl_jax.episode import Task
+from arl_jax.rewards.catalogue import select_rewards
 from arl_jax.run.config_ranges import Range
 from arl_jax.run.suite import Demonstration, Suite
 from arl_jax.sandbox.bubblewrap_sandbox import BubblewrapSandbox
@@ -26,14 +27,15 @@ from arl_jax.sandbox.sandbox import MIN_MEMORY_MB, Sandbox
 from arl_jax.sandbox.subprocess_sandbox import SubprocessSandbox
 from arl_jax.synthesis import code_experts
 
-# What a small vocabulary can hold as one token: the frame of a program, a tag,
-# and pairs of digits, so that a number takes few steps to copy.
+# What a small vocabulary can hold as one token: the frame of a program and a
+# tag. Digits stand alone: in one trial each, a warm start solved 0.50 of the
+# tasks so, and 0.39 with pairs of digits, which are too many to learn soon.
 SPLIT_PATTERN = "|".join(
   (
     r"```python\n(?:import math\n)?(?:print\()?",
     r"\)*\n```\n?",
     r"</?answer>",
-    r"\p{N}{1,2}",
+    r"\p{N}",
     r" ?\p{L}+",
     r" ?[^\s\p{L}\p{N}]+",
     r"\s+",
@@ -137,12 +139,7 @@ def code_suite(settings: CodeSettings) -> Suite:
   """
   source = _SOURCES[settings.source](settings)
   rewards = (*REWARDS, *source.rewards)
-  unknown = set(settings.reward_weights) - set(rewards)
-  if unknown:
-    raise ValueError(
-      f"reward_weights names {sorted(unknown)}; code with source"
-      f" {settings.source} gives {', '.join(rewards)}"
-    )
+  reward_fns = select_rewards(settings.reward_weights, given=rewards)
   sandbox = LoopSandbox(lambda: _make_pool(settings))
 
   def make_environment(
@@ -188,6 +185,7 @@ def code_suite(settings: CodeSettings) -> Suite:
     heldout_tasks=source.heldout,
     demonstrate=demonstrate,
     split_pattern=SPLIT_PATTERN,
+    reward_fns=reward_fns,
   )
 
 
