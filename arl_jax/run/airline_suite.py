@@ -9,6 +9,7 @@ from arl_jax.envs import airline_tasks, airline_tau
 from arl_jax.envs.airline_data import load_airline
 from arl_jax.envs.airline_environment import REWARDS, AirlineEnv
 from arl_jax.episode import Task
+from arl_jax.rewards.catalogue import select_rewards
 from arl_jax.run.config_ranges import Range
 from arl_jax.run.suite import Demonstration, Suite
 from arl_jax.synthesis import airline_experts
@@ -92,12 +93,7 @@ def airline_suite(settings: AirlineSettings) -> Suite:
     ValueError: a reward weight names nothing that is rewarded.
     ModuleNotFoundError: the package with the data is missing.
   """
-  unknown = set(settings.reward_weights) - set(REWARDS)
-  if unknown:
-    raise ValueError(
-      f"reward_weights names {sorted(unknown)}; airline gives"
-      f" {', '.join(REWARDS)}"
-    )
+  reward_fns = select_rewards(settings.reward_weights, given=REWARDS)
   data = load_airline()
   source = airline_tasks.TaskSource(data, levels=settings.levels)
 
@@ -149,4 +145,5 @@ def airline_suite(settings: AirlineSettings) -> Suite:
     heldout_tasks=heldout_tasks,
     demonstrate=demonstrate,
     split_pattern=SPLIT_PATTERN,
+    reward_fns=reward_fns,
   )

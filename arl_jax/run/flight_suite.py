@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from arl_jax.envs import flight_task_file, flight_tasks, flight_text
 from arl_jax.envs.flight_booking import FlightBookingEnv
 from arl_jax.episode import Task
+from arl_jax.rewards.catalogue import select_rewards
 from arl_jax.run.config_ranges import Range
 from arl_jax.run.suite import Demonstration, Suite
 from arl_jax.synthesis import demonstrations
@@ -78,12 +79,7 @@ def flight_booking_suite(settings: FlightSettings) -> Suite:
   Raises:
     ValueError: if a reward weight names nothing that is rewarded.
   """
-  unknown = set(settings.reward_weights) - set(_FLIGHT_REWARDS)
-  if unknown:
-    raise ValueError(
-      f"reward_weights names {sorted(unknown)}; flight_booking gives"
-      f" {', '.join(_FLIGHT_REWARDS)}"
-    )
+  reward_fns = select_rewards(settings.reward_weights, given=_FLIGHT_REWARDS)
 
   def make_environment() -> FlightBookingEnv:
     return FlightBookingEnv(
@@ -135,4 +131,5 @@ def flight_booking_suite(settings: FlightSettings) -> Suite:
     heldout_tasks=lambda number, seed: tasks(number, seed, "heldout"),
     demonstrate=demonstrate,
     split_pattern=flight_text.FLIGHT_SPLIT_PATTERN,
+    reward_fns=reward_fns,
   )

@@ -135,6 +135,7 @@ class RunParts:
         temperature=temperature, top_k=rollout.top_k, top_p=rollout.top_p
       ),
       reward_weights=self.settings.environment.reward_weights,
+      reward_fns=self.suite.reward_fns,
       seed=seed,
       name=name,
     )

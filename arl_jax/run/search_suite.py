@@ -17,6 +17,7 @@ from arl_jax.envs import (
 from arl_jax.envs.search_environment import REWARDS, SearchEnv
 from arl_jax.envs.search_index import Index, Passage
 from arl_jax.episode import Task
+from arl_jax.rewards.catalogue import select_rewards
 from arl_jax.run.config_ranges import Range
 from arl_jax.run.suite import Demonstration, Suite
 from arl_jax.synthesis import search_experts
@@ -124,12 +125,7 @@ def search_suite(settings: SearchSettings) -> Suite:
       or a file of tasks is not what it should be.
     ModuleNotFoundError: a package of an extra is missing.
   """
-  unknown = set(settings.reward_weights) - set(REWARDS)
-  if unknown:
-    raise ValueError(
-      f"reward_weights names {sorted(unknown)}; search gives"
-      f" {', '.join(REWARDS)}"
-    )
+  reward_fns = select_rewards(settings.reward_weights, given=REWARDS)
   passages = load_corpus(settings.corpus)
   index = open_index(passages, settings)
   source = search_tasks.TaskSource(
@@ -218,6 +214,7 @@ def search_suite(settings: SearchSettings) -> Suite:
     heldout_tasks=heldout_tasks,
     demonstrate=demonstrate,
     split_pattern=SPLIT_PATTERN,
+    reward_fns=reward_fns,
   )
 
 

@@ -1,10 +1,11 @@
 """What a run needs of an environment: tasks, demonstrations, fresh worlds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
 
 from arl_jax.envs.environment import Environment
 from arl_jax.episode import Message, Task
+from arl_jax.rewards.compose import Reward
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,8 @@ class Suite:
       of neither; `careful` is the share of the best expert, `drill` whether
       hard cases are made frequent.
     split_pattern: pieces that a tokenizer trained on this text keeps apart.
+    reward_fns: further components of the reward, by name, which are functions
+      of a finished episode.
   """
 
   make_environment: Callable[[], Environment]
@@ -42,3 +45,6 @@ class Suite:
   heldout_tasks: Callable[[int, int], list[Task]]
   demonstrate: Callable[[int, int, float, bool], list[Demonstration]]
   split_pattern: str
+  reward_fns: Mapping[str, Reward] = dataclasses.field(
+    default_factory=dict[str, Reward]
+  )

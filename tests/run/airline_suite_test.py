@@ -105,7 +105,7 @@ def test_episode_is_played_and_scored_by_an_actor():
 
 
 def test_wrong_settings_are_named():
-  with pytest.raises(ValueError, match=r"names \['speed'\]; airline gives"):
+  with pytest.raises(ValueError, match=r"names \['speed'\]; the environment"):
     suite(reward_weights={"speed": 1.0})
   wrong: tuple[tuple[dict[str, Any], str], ...] = (
     ({"levels": ()}, "levels is empty"),

@@ -186,7 +186,7 @@ def test_the_factbook_suite():
 
 
 def test_misuse_is_explained(corpus, tmp_path):
-  with pytest.raises(ValueError, match=r"\['succes'\]; search gives success"):
+  with pytest.raises(ValueError, match=r"\['succes'\]; the environment"):
     search_suite(SearchSettings(corpus=corpus, reward_weights={"succes": 1.0}))
   with pytest.raises(ValueError, match="none.jsonl is not a file"):
     search_suite(SearchSettings(corpus=str(tmp_path / "none.jsonl")))

@@ -65,3 +65,13 @@ def test_a_key_of_another_environment_is_not_known(name):
     config.environment = {"name": name, "num_wheels": 4}
   with pytest.raises(config_lib.ConfigError, match="environment.num_wheels is"):
     read_settings(config)
+
+
+@pytest.mark.parametrize("name", ["flight_booking", "code"])
+def test_a_reward_of_any_episode_joins_those_of_the_environment(name):
+  kind = find_suite(name)
+  weights = {"success": 1.0, "three_axes": 0.5, "turns": -0.01}
+  suite = kind.make(kind.settings(reward_weights=weights))
+  assert set(suite.reward_fns) == {"three_axes"}
+  with pytest.raises(ValueError, match=r"names \['speed'\]; the environment"):
+    kind.make(kind.settings(reward_weights={"speed": 1.0}))
