@@ -14,7 +14,10 @@ configs/flight_booking.py.
 
 Variants, after a colon:
 
-  configs/search.py:runlocal  two tiny steps, to see that all parts run
+  configs/search.py:search_r1        as published recipes do it: docs/recipes.md
+  configs/search.py:deep_researcher
+  configs/search.py:kimi_researcher
+  configs/search.py:runlocal         two tiny steps, to see that all parts run
 """
 
 from typing import Any
@@ -23,7 +26,7 @@ from ml_collections import config_dict
 
 from arl_jax.default_config import default_config, shrink
 
-VARIANTS = ("runlocal",)
+VARIANTS = ("search_r1", "deep_researcher", "kimi_researcher", "runlocal")
 
 
 def get_config(variant: str | None = None) -> config_dict.ConfigDict:
@@ -71,7 +74,13 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   )
   config.evaluation.num_tasks = 200
 
-  if variant == "runlocal":
+  if variant == "search_r1":
+    _use_search_r1(config)
+  elif variant == "deep_researcher":
+    _use_deep_researcher(config)
+  elif variant == "kimi_researcher":
+    _use_kimi_researcher(config)
+  elif variant == "runlocal":
     shrink(config)
   elif variant:
     raise ValueError(
@@ -79,3 +88,49 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
       f"{', '.join(VARIANTS)}, or none."
     )
   return config.lock()
+
+
+def _use_search_r1(config: Any) -> None:
+  """Tags, exact match, GRPO, and no loss on what was retrieved."""
+  config.environment.update(style="tags", top_k=3)
+  config.environment.reward_weights = {"success": 1.0}
+  config.advantage.name = "group_relative"
+  config.loss.update(
+    surrogate="clipped",
+    clip_low=0.2,
+    clip_high=0.2,
+    kl_weight=0.001,
+    kl_estimator="k3",
+  )
+  config.learner.train_on_observations = False
+
+
+def _use_deep_researcher(config: Any) -> None:
+  """F1 with the format in it, and more turns."""
+  config.environment.style = "hermes"
+  config.environment.reward_weights = {"f1_or_penalty": 1.0}
+  config.advantage.name = "group_relative"
+  config.loss.surrogate = "clipped"
+  config.rollout.update(max_turns=24, max_length=640)
+  config.learner.packed_lengths = (640,)
+
+
+def _use_kimi_researcher(config: Any) -> None:
+  """REINFORCE, one update per rollout, decayed outcomes, fewer negatives."""
+  config.environment.reward_weights = {"success": 1.0, "format": 1.0}
+  config.advantage.update(name="decayed_outcome", discount=0.95)
+  config.loss.surrogate = "policy_gradient"
+  # As many turns as it takes: a context that is full is drawn up anew.
+  config.rollout.update(
+    mode="sync",
+    max_staleness=0,
+    max_turns=64,
+    context="drop_observations",
+    context_keep_turns=2,
+    max_rows_per_episode=8,
+  )
+  config.filters.update(
+    after_advantages=("nonzero_advantages", "negatives"),
+    negative_keep_ratio=0.5,
+  )
+  config.learner.minibatches_per_step = 1

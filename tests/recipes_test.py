@@ -18,9 +18,9 @@ RECIPES = dict(
 )
 
 
-def make_config():
+def make_config(variant=None):
   path = ROOT / "configs" / "search.py"
-  return runpy.run_path(str(path))["get_config"]()
+  return runpy.run_path(str(path))["get_config"](variant)
 
 
 def changes(recipe):
@@ -32,16 +32,17 @@ def changes(recipe):
 @pytest.mark.parametrize(
   "recipe", ["search_r1", "deep_researcher", "kimi_researcher"]
 )
-def test_a_recipe_can_run(recipe):
-  config = make_config()
-  for section, name, value in changes(recipe):
-    assert name in config[section]
-    with config.unlocked():
-      config[section][name] = value
+def test_a_recipe_is_a_variant_that_can_run(recipe):
+  config = make_config(recipe)
   settings = read_settings(config)
   config_rules.check(settings)
   for section, name, value in changes(recipe):
     assert getattr(getattr(settings, section), name) == value
+  # And it changes nothing else.
+  with config.unlocked():
+    for section, name, _ in changes(recipe):
+      config[section][name] = make_config()[section][name]
+  assert config.to_json() == make_config().to_json()
 
 
 def test_every_key_of_the_table_is_one():
