@@ -1,7 +1,9 @@
 """Tests of episodes as a dataset that is read by index."""
 
+import importlib
 import importlib.util
 import sys
+from typing import Any
 
 import pytest
 
@@ -33,7 +35,7 @@ def test_each_episode_is_read_back_by_its_index(tmp_path):
 
 @needs_package
 def test_other_programs_find_the_parts_as_features(tmp_path):
-  import tensorflow_datasets as tfds
+  tfds: Any = importlib.import_module("tensorflow_datasets")
 
   episodes = played.flight_episodes(8, careful=0.0)
   version = prepare_dataset(tmp_path, episodes)
