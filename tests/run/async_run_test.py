@@ -140,7 +140,7 @@ def test_a_store_that_does_not_fit_names_the_key(online, tmp_path):
     debug__store=str(online / "trajectories"),
     rollout__group_size=2,
   )
-  with pytest.raises(ValueError, match=r"tasks_per_step \* group_size is 4;"):
+  with pytest.raises(ValueError, match=r"\* max_rows_per_episode is 4;"):
     run(config, tmp_path)
 
 
