@@ -111,8 +111,8 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@$(BIN)/python -m pip install -qq -c $(CONSTRAINTS) hatchling editables
 	@$(BIN)/python -m pip install -qq -c $(CONSTRAINTS) \
 	  --no-build-isolation -e ".[test]"
-	@$(BIN)/python -m pip install -qq -c $(CONSTRAINTS) --no-deps $(NO_DEPS)
 	@for package in $(IF_POSSIBLE); do \
 	  $(BIN)/python -m pip install -qq -c $(CONSTRAINTS) $$package || \
 	  echo "$$package could not be installed: its tests are skipped" >&2; done
+	@$(BIN)/python -m pip install -qq -c $(CONSTRAINTS) --no-deps $(NO_DEPS)
 	@touch $@
