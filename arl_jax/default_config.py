@@ -69,6 +69,8 @@ def shrink(config: Any) -> None:
     "turns": -0.01,
     "tool_errors": -0.1,
   }
+  # All of its turns are void, and its episodes cut off.
+  config.filters.after_advantages = ("nonzero_advantages",)
   config.warmup.update(num_steps=4, batch_size=4, length_buckets=())
   config.warmup.optimizer.update(name="adamw", warmup_steps=1)
   config.rollout.update(tasks_per_step=2, group_size=4, max_turns=4)

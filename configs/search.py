@@ -38,6 +38,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # compares neighbours. The small policy learns the first. Its warm start is
   # drilled on invented countries, or it would learn the real ones by heart.
   config.environment.levels = (1,)
+  config.environment.num_invented = 30
   # It learns from scripts how to call, so the prompt is the question alone.
   config.environment.show_tools = False
   config.environment.update(top_k=2, snippet_chars=60)
@@ -45,7 +46,10 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   config.policy.vocab_size = 1024
 
   # ---------------------------------------- the warm start, before any reward
-  config.warmup.update(num_steps=500, length_buckets=(96, 160))
+  config.warmup.update(num_steps=500, batch_size=64, length_buckets=(128, 192))
+  # What was read is predicted, too, a little: names come again in it, which
+  # teaches to copy.
+  config.warmup.observation_weight = 0.1
   config.warmup.optimizer.update(
     name="muon",
     learning_rate=0.02,

@@ -31,16 +31,18 @@ FACTBOOK = "factbook"
 _TASKS_PER_WORLD = 192
 _WORLDS_PER_SEED = 1024
 # A tag is one piece, so that a small vocabulary can hold it as one token; so
-# are the rest of an id and of a title. A capitalised word does not take the
-# space before it: a name is the same tokens in a question, a tag and a title.
+# are the rest of an id and of a title. Capitalised words and numbers go letter
+# by letter: they have to be copied, and a small policy learns to copy few
+# tokens that it has often seen long before it copies many that it rarely has.
 SPLIT_PATTERN = "|".join(
   (
     r"</?(?:search|open|answer|information)>\n?",
     r"/[\p{Ll}\p{N}-]+/[\p{Ll}\p{N}-]+",
     r": \p{Lu}[\p{Ll} ]+(?=\n)",
-    r"\p{Lu}[\p{Ll}'’]*",
+    r"\p{Lu}",
+    r"(?<=\p{L})\p{Ll}",
     r" ?\p{Ll}+",
-    r"\p{N}{1,3}",
+    r"\p{N}",
     r" ?[^\s\p{L}\p{N}]+",
     r"\s+",
   )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import logging
 from typing import Any
 
 from arl_jax.envs import flight_tasks, search_facts
@@ -27,6 +28,7 @@ from arl_jax.synthesis.synthetic_episode import SyntheticEpisode
 
 Made = tuple[list[SyntheticEpisode], dict[str, int]]
 EXPERTS = "experts"
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,6 +151,14 @@ async def make_experts(
       continue
     counts["succeeded"] += episode.success
     episodes.append(episode)
+  if counts["not_reproduced"]:
+    _LOGGER.warning(
+      "%d of %d demonstrations go otherwise when they are played again, and"
+      " are left out; some environments drill in other worlds than their own,"
+      " so try config.warmup.drill=False",
+      counts["not_reproduced"],
+      counts["played"],
+    )
   return episodes, counts
 
 

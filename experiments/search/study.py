@@ -16,7 +16,6 @@ STUDY = ablation.Study(
   num_steps=40,
   conditions={
     "retrieved tokens masked": {},
-    "masked, old policy recomputed": {"learner.recompute_logprobs": True},
     "retrieved tokens trained on": {
       "learner.recompute_logprobs": True,
       "learner.train_on_observations": True,

@@ -278,3 +278,16 @@ def test_demonstrations_without_a_task_cannot_be_stored():
         bare, 1, reward_weights={}, seed=0, careful=1.0, drill=False
       )
     )
+
+
+def test_what_another_world_answered_is_left_out_with_a_warning(caplog):
+  suite, _, _ = parts()
+  other = flight_booking_suite(FlightSettings(show_times=False))
+  mixed = dataclasses.replace(suite, make_environment=other.make_environment)
+  episodes, counts = asyncio.run(
+    synthesizers.make_experts(
+      mixed, 6, reward_weights={}, seed=0, careful=1.0, drill=False
+    )
+  )
+  assert counts["not_reproduced"] == 6 - len(episodes) > 0
+  assert "try config.warmup.drill=False" in caplog.text
