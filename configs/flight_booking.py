@@ -96,6 +96,10 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   warmup.careful_fraction = 0.25
   # Whether flights are often sold out, to practise the retry.
   warmup.drill = True
+  # Episodes to imitate instead, docs/synthesis.md; empty is the experts.
+  warmup.episodes = ""
+  # Of a token that was read, where one that was written has 1.
+  warmup.observation_weight = 0.0
   # Padded lengths; each compiles once.
   warmup.length_buckets = (96, 160)
   # Tokens of a row whose logits exist at the same time; None is all.

@@ -64,7 +64,7 @@ RANGES: dict[str, dict[Range, str]] = {
   },
   "warmup": {
     _COUNT: "batch_size logprob_chunk",
-    _FROM_ZERO: "num_steps micro_batch_rows",
+    _FROM_ZERO: "num_steps micro_batch_rows observation_weight",
     _SHARE: "careful_fraction",
   },
   "warmup.optimizer": _OPTIMIZER,

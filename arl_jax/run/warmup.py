@@ -75,12 +75,6 @@ class WarmupSettings:
   logprob_chunk: int | None = None
   optimizer: OptimizerConfig = OptimizerConfig()
 
-  def __post_init__(self) -> None:
-    if not 0.0 <= self.observation_weight < float("inf"):
-      raise ValueError(
-        f"observation_weight is {self.observation_weight}; expected 0 or more"
-      )
-
 
 def demonstration_row(
   demonstration: Demonstration,

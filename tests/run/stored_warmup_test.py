@@ -263,8 +263,6 @@ def test_a_dataset_teaches_what_its_file_teaches(tmp_path, compile_cache):
 def test_what_cannot_be_imitated_is_said(tmp_path):
   with pytest.raises(ValueError, match="is not a file; expected episodes"):
     learn(tmp_path / "missing.jsonl")
-  with pytest.raises(ValueError, match="observation_weight is -1"):
-    WarmupSettings(observation_weight=-1.0)
 
 
 def test_demonstrations_without_a_task_cannot_be_stored():
