@@ -162,7 +162,7 @@ def _tfds() -> Any:
 
 @functools.cache
 def _builder_class() -> Callable[..., Any]:
-  """Makes the builder's class, whose base is only there when it is needed."""
+  """Makes the builder's class, once, since its name is then taken."""
   tfds = _tfds()
 
   class SyntheticEpisodes(tfds.core.GeneratorBasedBuilder):

@@ -81,6 +81,5 @@ def test_a_folder_without_a_dataset_and_a_file_are_told_apart(tmp_path):
 
 def test_a_missing_package_is_named_with_its_command(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-  episode_dataset._builder_class.cache_clear()
   with pytest.raises(ModuleNotFoundError, match=r"pip install 'arl-jax\[data"):
     prepare_dataset(tmp_path, played.flight_episodes(1))
