@@ -135,7 +135,9 @@ def airline_suite(settings: AirlineSettings) -> Suite:
         seed=seed,
       )
     return [
-      Demonstration(turns=episode.turns, success=episode.success)
+      Demonstration(
+        turns=episode.turns, success=episode.success, task=episode.task
+      )
       for episode in played
     ]
 

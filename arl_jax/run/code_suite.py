@@ -175,7 +175,9 @@ def code_suite(settings: CodeSettings) -> Suite:
       stateful=settings.stateful,
     )
     return [
-      Demonstration(turns=episode.turns, success=episode.success)
+      Demonstration(
+        turns=episode.turns, success=episode.success, task=episode.task
+      )
       for episode in played
     ]
 

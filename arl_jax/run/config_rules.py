@@ -6,6 +6,7 @@ number may be is in `config_ranges`.
 
 from collections.abc import Iterator
 import itertools
+import pathlib
 from typing import Any
 
 from arl_jax import config as config_lib
@@ -36,6 +37,7 @@ def check(settings: Any) -> None:
   for rule in (
     _check_policy,
     _check_environment,
+    _check_warmup_episodes,
     _check_warmup_schedule,
     _check_schedule,
     _check_sampling,
@@ -96,6 +98,16 @@ def _check_environment(settings: Any) -> Iterator[str]:
     yield (
       "config.environment.reward_weights is empty, so nothing is rewarded; "
       "expected a weight for one component or more, such as success."
+    )
+
+
+def _check_warmup_episodes(settings: Any) -> Iterator[str]:
+  path = settings.warmup.episodes
+  if path and not pathlib.Path(path).exists():
+    yield (
+      f"config.warmup.episodes is {path!r}, which is not there; expected what "
+      "python -m arl_jax.synthesize wrote, or nothing for the experts of the "
+      "environment."
     )
 
 

@@ -85,6 +85,7 @@ def test_shipped_variants_are_possible(variant):
       ["filters.before_advantages=('age',)", "filters.max_age=-1"],
       "config.filters.max_age is -1; expected 0 or more",
     ),
+    (["warmup.episodes=no/file.jsonl"], "is 'no/file.jsonl', which is not th"),
     (["rollout.max_rows_per_episode=3"], "context is 'none' and max_rows_per"),
     (
       ["rollout.context=drop_observations"],
