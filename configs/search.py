@@ -42,11 +42,13 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # It learns from scripts how to call, so the prompt is the question alone.
   config.environment.show_tools = False
   config.environment.update(top_k=2, snippet_chars=60)
-  config.environment.max_passage_chars = 600
+  config.environment.max_passage_chars = 240
   config.policy.vocab_size = 1024
 
   # ---------------------------------------- the warm start, before any reward
-  config.warmup.update(num_steps=500, batch_size=64, length_buckets=(128, 192))
+  config.warmup.update(
+    num_steps=800, batch_size=64, length_buckets=(96, 144, 192)
+  )
   # What was read is predicted, too, a little: names come again in it, which
   # teaches to copy.
   config.warmup.observation_weight = 0.1
@@ -59,7 +61,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   )
 
   # ------------------------------------------------- rollouts and the engine
-  config.rollout.update(max_turns=10, max_tokens_per_turn=40, max_length=320)
+  config.rollout.update(max_turns=10, max_tokens_per_turn=40, max_length=288)
   config.engine.update(
     num_slots=128,
     decode_rows=(32,),
@@ -74,7 +76,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   config.learner.update(
     num_steps=40,
     micro_batch_rows=2,
-    packed_lengths=(320, 480),
+    packed_lengths=(288, 432),
   )
   config.evaluation.num_tasks = 200
 
