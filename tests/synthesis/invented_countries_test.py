@@ -57,7 +57,8 @@ def test_a_world_has_facts_of_other_names_and_numbers(templates):
     assert neighbour in atlas.countries
     assert len(str(int(length))) == 4
   text = "\n".join(passage.title + passage.text for passage in world)
-  assert "Arland: " not in text and "of Arland," not in text
+  assert "Arland: " not in text
+  assert "of Arland," not in text
   # A longer word that begins like a name is another word.
   assert "Arlandland" in text
 
