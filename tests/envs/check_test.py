@@ -473,3 +473,22 @@ def test_what_cannot_be_checked_exits_with_two(
   path = write(tmp_path, f"{template()}\nclass Bare:\n  pass\n")
   assert main([target.replace("FILE", str(path))]) == 2
   assert problem in capsys.readouterr().err
+
+
+def test_time_in_which_the_process_could_not_run_does_not_count(monkeypatch):
+  wall, computed = [100.0], [7.0]
+  monkeypatch.setattr(check.time, "monotonic", lambda: wall[0])
+  monkeypatch.setattr(check.time, "process_time", lambda: computed[0])
+  clock = check._WakingClock()
+
+  def pass_by(seconds, *, used):
+    before = clock.seconds
+    wall[0] += seconds
+    computed[0] += used
+    clock.advance()
+    return clock.seconds - before
+
+  assert pass_by(0.05, used=0.0) == pytest.approx(0.05)
+  assert pass_by(60.0, used=0.0) < 0.2  # stopped
+  assert pass_by(6.0, used=6.0) == pytest.approx(6.0)  # held by one long call
+  assert pass_by(6.0, used=11.0) == pytest.approx(6.0)  # on two processors
