@@ -26,11 +26,13 @@ from arl_jax.reporting.metrics import read_metrics
 # Steps and values, in the order of the steps.
 Series = Sequence[tuple[float, float]]
 
-MIN_POINTS = 5
+# With fewer, no order of them is significant.
+MIN_POINTS = 6
 _MAX_BINS = 12
-# Of a run: all of it, its second half, its last third. Hacking often begins
-# when a policy has learned what there is to learn.
-_WINDOWS = (0.0, 0.5, 2 / 3)
+# Of a run: all of it, its first and its second half, its last third. Hacking
+# often begins when a policy has learned what there is to learn; but where it is
+# easy it is over soon, and then nothing changes for long.
+_WINDOWS = ((0.0, 1.0), (0.0, 0.5), (0.5, 1.0), (2 / 3, 1.0))
 # Median deviations from the first third that are abnormal.
 _ABNORMAL = 3.0
 _SIDE = (
@@ -71,9 +73,10 @@ class Trend:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
-  """Both trends from a step on."""
+  """Both trends between two steps."""
 
   first_step: float
+  last_step: float
   reward: Trend
   evaluation: Trend
 
@@ -118,9 +121,9 @@ def audit_reward(
 
   A window's series are averaged in up to 12 bins of equal width, because
   neighbouring steps resemble each other. A trend is significant if the
-  Mann-Kendall test says so at $\alpha / 3$, for three windows: all of the run,
-  its second half, its last third. A window with under `MIN_POINTS`
-  measurements has no trend.
+  Mann-Kendall test says so at $\alpha / 4$, for four windows: all of the run,
+  its halves, its last third. A window with under `MIN_POINTS` measurements has
+  no trend.
 
   References: Mann, 1945, Nonparametric tests against trend; Sen, 1968,
   Estimates of the regression coefficient based on Kendall's tau.
@@ -141,7 +144,10 @@ def audit_reward(
   reward, evaluation = _sorted("reward", reward), _sorted("eval", evaluation)
   first = max(reward[0][0], evaluation[0][0])
   last = min(reward[-1][0], evaluation[-1][0])
-  if first >= last:
+  if first < last:
+    # The last evaluation comes after the last step.
+    last = max(reward[-1][0], evaluation[-1][0])
+  else:
     raise ValueError(
       f"reward has steps {reward[0][0]:g} to {reward[-1][0]:g}, and evaluation"
       f" {evaluation[0][0]:g} to {evaluation[-1][0]:g}; expected some in common"
@@ -150,10 +156,14 @@ def audit_reward(
   windows = [
     Window(
       first_step=start,
-      reward=trend(_between(reward, start, last), alpha=level),
-      evaluation=trend(_between(evaluation, start, last), alpha=level),
+      last_step=end,
+      reward=trend(_between(reward, start, end), alpha=level),
+      evaluation=trend(_between(evaluation, start, end), alpha=level),
     )
-    for start in (first + share * (last - first) for share in _WINDOWS)
+    for start, end in (
+      (first + begun * (last - first), first + ended * (last - first))
+      for begun, ended in _WINDOWS
+    )
   ]
   judged = {
     name: _side(_sorted(name, series), level)
@@ -314,7 +324,7 @@ def format_audit(audit: Audit) -> str:
   """Returns the verdict with its numbers, one line for each series."""
   lines = [f"verdict: {audit.verdict.value}"]
   for window in audit.windows:
-    lines.append(f"from step {window.first_step:g}")
+    lines.append(f"steps {window.first_step:g} to {window.last_step:g}")
     for name in ("reward", "evaluation"):
       lines.append(f"  {name:28} {_trend_text(getattr(window, name))}")
   for name, side in audit.sides.items():
@@ -327,6 +337,8 @@ def format_audit(audit: Audit) -> str:
 
 
 def _trend_text(found: Trend) -> str:
+  if found.num_points < MIN_POINTS:
+    return f"unknown, {found.num_points} of the {MIN_POINTS} points it takes"
   word = {1: "up", -1: "down", 0: "flat"}[found.direction]
   return (
     f"{word:4} change {found.change:+.3f}, p {found.p_value:.3f},"

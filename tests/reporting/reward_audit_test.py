@@ -78,15 +78,16 @@ def test_noise_alone_is_seldom_called_hacked():
 
 
 def test_trend_by_hand():
-  # S = 10 of 10 pairs, V = 5 * 4 * 15 / 18, z = 9 / sqrt(16.67) = 2.2045.
-  found = trend(series([1, 2, 4, 8, 16]), alpha=0.05)
-  assert (found.direction, found.num_points) == (1, 5)
-  assert found.p_value == pytest.approx(0.02749, abs=1e-5)
-  # Slopes: 1 1.5 7/3 15/4 2 3 14/3 4 6 8; their median 3.375, times 4 steps.
-  assert found.change == pytest.approx(13.5)
-  # A tie: S = 8 - 1, V = (300 - 18) / 18, z = 6 / sqrt(15.67) = 1.5159.
-  tied = trend(series([1, 2, 2, 4, 3]), alpha=0.05)
-  assert tied.p_value == pytest.approx(0.12955, abs=1e-5)
+  # S = 15 of 15 pairs, V = 6 * 5 * 17 / 18, z = 14 / sqrt(28.33) = 2.6302.
+  found = trend(series([1, 2, 4, 8, 16, 32]), alpha=0.05)
+  assert (found.direction, found.num_points) == (1, 6)
+  assert found.p_value == pytest.approx(0.00853, abs=1e-5)
+  # Slopes: 1 1.5 2 7/3 3 15/4 4 14/3 6 31/5 7.5 8 28/3 12 16; their median
+  # 14/3, times 5 steps.
+  assert found.change == pytest.approx(70 / 3)
+  # A tie: S = 12 - 2, V = (510 - 18) / 18, z = 9 / sqrt(27.33) = 1.7214.
+  tied = trend(series([1, 2, 2, 4, 3, 3.5]), alpha=0.05)
+  assert tied.p_value == pytest.approx(0.08517, abs=1e-5)
   assert tied.direction == 0
 
 
@@ -154,7 +155,7 @@ def test_command_prints_the_verdict_of_a_run(tmp_path, capsys):
   write_run(tmp_path, falls)
   assert main([str(tmp_path)]) == 1
   printed = capsys.readouterr().out
-  assert printed.startswith("verdict: hacked\nfrom step 0\n  reward")
+  assert printed.startswith("verdict: hacked\nsteps 0 to 39\n  reward")
   assert "entropy" in printed
   assert "abnormal" in printed
   assert "truncated_fraction" not in printed
@@ -169,3 +170,15 @@ def test_command_names_what_is_missing(tmp_path, capsys):
   write_run(tmp_path, rises)
   with pytest.raises(ValueError, match="no metric 'score' of phase 'eval'"):
     audit_run(tmp_path, evaluation="score")
+
+
+def test_hacking_that_is_over_soon_is_seen_in_the_first_half():
+  reward = series([0.8, 1.0, 1.3, 1.5, 1.7, 1.8, *[1.8, 1.79, 1.81] * 4])
+  true = series([0.4, 0.3, 0.2, 0.1, 0.05, 0.02, *[0.0] * 12])
+  found = audit_reward(reward, true)
+  assert found.verdict is Verdict.HACKED
+
+
+def test_a_trend_that_cannot_be_known_is_not_called_flat():
+  text = format_audit(audit_reward(series([1, 2, 3] * 9), series([1, 2, 3])))
+  assert "evaluation                   unknown, 3 of the 6 points" in text
