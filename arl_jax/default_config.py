@@ -14,7 +14,7 @@ from arl_jax.run.suites import find_suite
 _OWNED = {("engine", "max_length"), ("loss", "temperature")}
 
 
-def default_config(environment: str) -> config_dict.ConfigDict:
+def default_config(environment: str) -> Any:
   """Returns all sections, each key at its default.
 
   Which keys there are, and what they mean, is written in the records of
@@ -24,7 +24,7 @@ def default_config(environment: str) -> config_dict.ConfigDict:
     environment: a key of `SUITES` or `module:attribute` of your own.
 
   Returns:
-    An unlocked configuration; `warmup.optimizer.total_steps` follows
+    An unlocked `ConfigDict`; `warmup.optimizer.total_steps` follows
     `warmup.num_steps`.
 
   Raises:
@@ -35,7 +35,7 @@ def default_config(environment: str) -> config_dict.ConfigDict:
     >>> config.rollout.group_size
     8
   """
-  config = config_dict.ConfigDict({"seed": 0})
+  config: Any = config_dict.ConfigDict({"seed": 0})
   for name, hint in typing.get_type_hints(Settings).items():
     if name == "environment":
       record = find_suite(environment).settings
