@@ -12,8 +12,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from arl_jax.models.load import SINGLE_FILE, read_json
 from arl_jax.types import Array
 
+# Tokens of a text where its model does not say.
+_MAX_LENGTH = 256
+# What a config.json has to say, where it says it.
+_KIND = {
+  "model_type": "bert",
+  "hidden_act": "gelu",
+  "position_embedding_type": "absolute",
+}
+_STEPS = ("Transformer", "Pooling", "Normalize")
 _MASKED = -1e9
 _PREFIXES = ("", "bert.")
 _LAYER_TENSORS = {
@@ -35,7 +45,7 @@ class EncoderConfig:
   Attributes:
     num_layers: transformer blocks.
     num_heads: attention heads; they divide the width of a block.
-    max_length: positions that were trained.
+    max_length: tokens of a text that are read.
     norm_eps: of the layer norms.
   """
 
@@ -87,48 +97,102 @@ def encode(
 def load_encoder(
   folder: str | os.PathLike[str],
 ) -> tuple[EncoderConfig, dict[str, Any]]:
-  """Reads a Hugging Face folder of a BERT.
+  """Reads a folder of a BERT, as Sentence Transformers writes it.
 
   Args:
-    folder: holds config.json and model.safetensors.
+    folder: holds config.json and model.safetensors. Where there are
+      modules.json and sentence_bert_config.json, they say how long a text may
+      be (256 tokens if nothing does), and that vectors are means of tokens.
 
   Returns:
     The shape and float32 weights.
 
   Raises:
-    ValueError: a file is missing, or it is another kind of model.
+    ValueError: a file is missing or damaged, or it is another kind of model.
   """
-  from safetensors.numpy import load_file
-
   folder = pathlib.Path(folder)
-  for name in ("config.json", "model.safetensors"):
-    if not (folder / name).is_file():
+  file = folder / "config.json"
+  read = read_json(file)
+  for name, expected in _KIND.items():
+    if (found := read.get(name, expected)) != expected:
       raise ValueError(
-        f"{folder} has no {name}; expected the folder of a BERT with"
-        " config.json, model.safetensors and tokenizer.json"
+        f"{file} has {name} {found!r}; an encoder needs {expected!r}"
       )
-  read = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-  found = (read.get("model_type"), read.get("hidden_act", "gelu"))
-  if found != ("bert", "gelu"):
+
+  def size(name: str) -> int:
+    value = read.get(name)
+    if not isinstance(value, int) or value < 1:
+      raise ValueError(f"{file} has {name} {value!r}; expected 1 or more")
+    return value
+
+  width, num_heads = size("hidden_size"), size("num_attention_heads")
+  if width % num_heads:
     raise ValueError(
-      f"{folder / 'config.json'} has model_type and hidden_act {found};"
-      " expected ('bert', 'gelu')"
+      f"{file} has hidden_size {width}; expected a multiple of"
+      f" num_attention_heads, {num_heads}"
     )
+  _check_steps(folder)
   config = EncoderConfig(
-    num_layers=read["num_hidden_layers"],
-    num_heads=read["num_attention_heads"],
-    max_length=read["max_position_embeddings"],
+    num_layers=size("num_hidden_layers"),
+    num_heads=num_heads,
+    max_length=min(_max_length(folder), size("max_position_embeddings")),
     norm_eps=read.get("layer_norm_eps", 1e-12),
   )
-  tensors = load_file(folder / "model.safetensors")
+  return config, _params(_tensors(folder / SINGLE_FILE), config)
+
+
+def _check_steps(folder: pathlib.Path) -> None:
+  """Refuses a model that does more than average the tokens of a BERT."""
+  file = folder / "modules.json"
+  if not file.exists():
+    return
+  for step in json.loads(file.read_text(encoding="utf-8")):
+    kind = step["type"].rpartition(".")[-1]
+    if kind not in _STEPS:
+      raise ValueError(
+        f"{file} has a step {kind}; expected only {', '.join(_STEPS)}"
+      )
+    if kind != "Pooling":
+      continue
+    pooling = read_json(folder / step["path"] / "config.json")
+    modes = [
+      name.removeprefix("pooling_mode_").removesuffix("_tokens")
+      for name, value in pooling.items()
+      if name.startswith("pooling_mode_") and value is True
+    ] or [pooling.get("pooling_mode", "mean")]
+    if modes != ["mean"]:
+      raise ValueError(
+        f"{folder / step['path'] / 'config.json'} pools by {', '.join(modes)};"
+        " expected mean"
+      )
+
+
+def _max_length(folder: pathlib.Path) -> int:
+  """How many tokens of a text a model is meant to read."""
+  file = folder / "sentence_bert_config.json"
+  value = read_json(file).get("max_seq_length") if file.exists() else None
+  return _MAX_LENGTH if value is None else int(value)
+
+
+def _tensors(file: pathlib.Path) -> Callable[[str], np.ndarray]:
+  """Returns what gives a float32 tensor by its name."""
+  import safetensors
+  from safetensors.numpy import load_file
+
+  try:
+    tensors = load_file(file)
+  except (safetensors.SafetensorError, OSError) as error:
+    raise ValueError(
+      f"{file} is missing or damaged ({error}); expected the weights of a BERT"
+    ) from error
 
   def tensor(name: str) -> np.ndarray:
     for prefix in _PREFIXES:
       if prefix + name in tensors:
         return np.asarray(tensors[prefix + name], np.float32)
-    raise ValueError(f"{folder / 'model.safetensors'} has no tensor {name}")
+    raise ValueError(f"{file} has no tensor {name}")
 
-  return config, _params(tensor, config)
+  return tensor
 
 
 def _params(

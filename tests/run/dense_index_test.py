@@ -69,6 +69,25 @@ def test_of_equally_close_ones_the_first_id_wins():
   assert [one.passage_id for one in found] == ["x", "y"]
 
 
+class Twins:
+  """Encodes every text alike, but for the order of additions."""
+
+  fingerprint = "twins"
+
+  def __call__(self, texts):
+    rng = np.random.default_rng(len(texts))
+    vectors = np.full((len(texts), 4), 0.5, np.float32)
+    return vectors + rng.uniform(-1e-7, 1e-7, vectors.shape).astype(np.float32)
+
+
+def test_rounding_does_not_order_equally_close_ones():
+  passages = [
+    Passage(passage_id=f"p{n:02}", title="a", text="b") for n in range(60)
+  ]
+  found = DenseIndex(passages, Twins()).search("a", 40)
+  assert found == passages[:40]
+
+
 def test_vectors_are_kept_for_the_same_corpus_and_encoder(tmp_path):
   path = tmp_path / "deep" / "vectors.npz"
   first, second, third = Letters(), Letters(), Letters()
@@ -87,11 +106,21 @@ def test_vectors_are_kept_for_the_same_corpus_and_encoder(tmp_path):
 
 
 def test_a_file_of_something_else_is_not_overwritten(tmp_path):
-  path = tmp_path / "notes.txt"
-  path.write_text("mine")
-  with pytest.raises(ValueError, match="does not hold vectors.*delete it"):
-    DenseIndex(PASSAGES, Letters(), path=path)
-  assert path.read_text() == "mine"
+  good = tmp_path / "good.npz"
+  DenseIndex(PASSAGES, Letters(), path=good)
+  array = tmp_path / "array.npy"
+  np.save(array, np.zeros(3))
+  for name, content in (
+    ("notes.txt", b"mine"),
+    ("empty.npz", b""),
+    ("cut.npz", good.read_bytes()[:200]),
+    ("array.npz", array.read_bytes()),
+  ):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name} does not hold.*delete it"):
+      DenseIndex(PASSAGES, Letters(), path=path)
+    assert path.read_bytes() == content
 
 
 @MINILM
@@ -104,14 +133,16 @@ def test_vectors_are_those_of_pytorch():
     "",
   ]
   firsts = [
-    [0.103257, 0.03042, 0.029096, -0.037323, 0.078676, -0.054723],
-    [0.065781, -0.024829, 0.059339, -0.064234, 0.05202, -0.022971],
-    [0.10131, 0.068828, -0.034682, 0.121154, -0.04824, 0.017384],
-    [-0.118838, 0.048299, -0.002548, -0.011011, 0.051951, 0.010292],
+    [0.103257, 0.03042, 0.029096, -0.037323, 0.078676, -0.054723, 0.002692],
+    [0.065781, -0.024829, 0.059339, -0.064234, 0.05202, -0.022971, -0.026883],
+    [0.10131, 0.068828, -0.034682, 0.121154, -0.04824, 0.017384, -0.001789],
+    [-0.118838, 0.048299, -0.002548, -0.011011, 0.051951, 0.010292, 0.115433],
   ]
+  # A thousand words, of which 254 and two special tokens are read.
+  cut = [-0.008124, -0.095586, -0.038673, 0.049662, -0.043794, 0.02372]
   encoder = SentenceEncoder()
   vectors = encoder(texts)
-  np.testing.assert_allclose(vectors[:, :6], firsts, atol=2e-5)
+  np.testing.assert_allclose(vectors[:, :7], firsts, atol=2e-5)
   cosines = vectors @ vectors.T
   np.testing.assert_allclose(
     cosines[0, 1:], [0.82086, -0.02631, -0.02246], atol=2e-5
@@ -122,6 +153,16 @@ def test_vectors_are_those_of_pytorch():
   np.testing.assert_allclose(alone, np.tile(vectors, (3, 1)), atol=2e-5)
   long = encoder(["word " * 1000, "word " * 2000])
   np.testing.assert_array_equal(long[0], long[1])
+  np.testing.assert_allclose(long[0, :6], cut, atol=2e-5)
+
+
+@MINILM
+def test_any_text_can_be_encoded():
+  encoder = SentenceEncoder()
+  # Half of a surrogate pair is one unknown character, wherever it is from.
+  broken, unknown = encoder(["capital \ud83d"])[0], encoder(["capital \ufffd"])
+  np.testing.assert_allclose(broken, unknown[0], atol=1e-6)
+  assert encoder([]).shape == (0, 384)
 
 
 @MINILM
@@ -129,6 +170,23 @@ def test_meaning_is_found_where_no_word_is_shared():
   index = DenseIndex(PASSAGES, SentenceEncoder())
   (found,) = index.search("French seat of government", 1)
   assert found.title == "France: Capital"
+
+
+@MINILM
+def test_a_folder_of_ones_own_is_read(tmp_path):
+  source = dense_index.minilm_folder()
+  for name in ("model.safetensors", "tokenizer.json", "config.json"):
+    (tmp_path / name).symlink_to(source / name)
+  (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 100}')
+  shorter, usual = SentenceEncoder(tmp_path), SentenceEncoder()
+  short, long = "word " * 90, "word " * 98 + "cat " * 50
+  np.testing.assert_allclose(shorter([short]), usual([short]), atol=2e-5)
+  # Cut at 100 tokens, none of which is a cat.
+  np.testing.assert_allclose(shorter([long]), usual(["word " * 98]), atol=2e-5)
+  assert shorter.fingerprint != usual.fingerprint
+  (tmp_path / "tokenizer.json").unlink()
+  with pytest.raises(ValueError, match=r"has no tokenizer\.json"):
+    SentenceEncoder(tmp_path)
 
 
 def test_a_missing_package_is_named(monkeypatch):
