@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
 import itertools
+import logging
 from typing import Any
 
 from jax.sharding import Mesh
@@ -30,6 +31,7 @@ from arl_jax.text.chat import ChatFormat
 from arl_jax.text.tokenizer import Tokenizer
 from arl_jax.types import Array, TrajectoryBatch
 
+_LOGGER = logging.getLogger(__name__)
 # Batches are drawn this many at a time and sorted by length within.
 _SORTED_TOGETHER = 8
 # There is no other policy, so what a loss measures of ratios means nothing.
@@ -292,11 +294,30 @@ def _batches(
   """Yields batches of rows of about the same length, in random order."""
   rng = np.random.default_rng(seed)
   size = settings.batch_size
+  warned = False
   for drawn in draws:
+    if not drawn:
+      raise ValueError(
+        "there is nothing to imitate; set config.warmup.num_steps to 0, or name"
+        " a file of episodes in config.warmup.episodes"
+      )
     rows = sorted((r for r in drawn if len(r) <= max_length), key=len)
     if not rows:
       raise ValueError(
-        f"no episode to imitate fits max_length, {max_length}; raise it"
+        "no episode to imitate fits config.rollout.max_length, which is"
+        f" {max_length}: the shortest has {min(map(len, drawn))} tokens; raise"
+        " it to that or more"
+      )
+    if len(rows) < len(drawn) and not warned:
+      warned = True
+      _LOGGER.warning(
+        "%d of the first %d episodes to imitate are left out, and those like"
+        " them: they are longer than config.rollout.max_length, %d tokens; the"
+        " longest has %d",
+        len(drawn) - len(rows),
+        len(drawn),
+        max_length,
+        max(map(len, drawn)),
       )
     starts = range(0, len(rows), size)
     for index in rng.permutation(len(starts)):

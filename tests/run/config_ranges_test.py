@@ -54,6 +54,7 @@ def test_a_range_knows_its_ends(allowed, inside, outside, words):
     ("environment.levels", (1, 5), "config.environment.levels[1] is 5; exp"),
     ("environment.num_train_tasks", 0, "environment.num_train_tasks is 0"),
     ("warmup.num_steps", -1, "config.warmup.num_steps is -1; expected 0 or"),
+    ("warmup.observation_weight", -0.1, "observation_weight is -0.1; expected"),
     ("warmup.careful_fraction", 1.5, "careful_fraction is 1.5; expected 0 to"),
     ("warmup.optimizer.b1", 1.0, "config.warmup.optimizer.b1 is 1.0; expected"),
     ("optimizer.learning_rate", 0.0, "config.optimizer.learning_rate is 0.0"),

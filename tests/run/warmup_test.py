@@ -9,6 +9,7 @@ import pytest
 from arl_jax.actors.policy import Completion, SamplingParams
 from arl_jax.actors.rollout import Limits, run_episode
 from arl_jax.envs import flight_tasks
+from arl_jax.episode import Row
 from arl_jax.run import warmup
 from arl_jax.run.flight_suite import FlightSettings, flight_booking_suite
 from arl_jax.text.chat import ChatFormat
@@ -99,3 +100,44 @@ def test_values_are_single_tokens():
   )
   # Boilerplate and values alternate, so the call is about ten tokens.
   assert len(tokenizer.encode(call)) <= 12
+
+
+def batches_of(lengths, *, max_length):
+  """The first batch of rows of these lengths, drawn again and again."""
+  drawn = [row_of(length) for length in lengths]
+  return next(
+    warmup._batches(
+      iter([drawn, drawn]),
+      warmup.WarmupSettings(batch_size=8),
+      max_length=max_length,
+      seed=0,
+    )
+  )
+
+
+def row_of(length):
+  zeros = np.zeros(length, np.int32)
+  return Row(
+    tokens=zeros,
+    action_mask=zeros > 0,
+    turn_ids=zeros - 1,
+    behavior_logprobs=zeros.astype(np.float32),
+    policy_versions=zeros - 1,
+  )
+
+
+def test_episodes_that_are_too_long_are_counted(caplog):
+  assert [len(row) for row in batches_of([3, 9, 5, 7], max_length=5)] == [3, 5]
+  (record,) = caplog.records
+  assert "2 of the first 4 episodes" in record.message
+  assert "max_length, 5 tokens; the longest has 9" in record.message
+  caplog.clear()
+  assert len(batches_of([3, 5], max_length=5)) == 2
+  assert not caplog.records
+
+
+def test_having_nothing_to_imitate_says_what_to_change():
+  with pytest.raises(ValueError, match="is 5: the shortest has 7 tokens"):
+    batches_of([9, 7], max_length=5)
+  with pytest.raises(ValueError, match="set config.warmup.num_steps to 0"):
+    batches_of([], max_length=5)
