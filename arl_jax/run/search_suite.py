@@ -48,8 +48,6 @@ SPLIT_PATTERN = "|".join(
     r"\s+",
   )
 )
-_TASKS_PER_WORLD = 192
-_WORLDS_PER_SEED = 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
