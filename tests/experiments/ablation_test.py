@@ -1,12 +1,9 @@
 """Tests of the studies of recipes."""
 
 import argparse
-import gc
 import pathlib
 import runpy
 
-import jax
-from jax.experimental.compilation_cache import compilation_cache
 import pytest
 
 from arl_jax.run import config_rules
@@ -23,21 +20,6 @@ CONDITIONS = [
   for name, study in STUDIES.items()
   for condition in study.conditions
 ]
-
-
-@pytest.fixture
-def jax_config():
-  """Takes back what a script sets for its whole process."""
-  names = (
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-  )
-  before = {name: getattr(jax.config, name) for name in names}
-  yield
-  for name, value in before.items():
-    jax.config.update(name, value)
-  compilation_cache.reset_cache()
-  gc.collect()
 
 
 def options(**changes):

@@ -1,13 +1,10 @@
 import argparse
-import gc
 import importlib
 import json
 import pathlib
 from types import ModuleType
 from typing import Any
 
-import jax
-from jax.experimental.compilation_cache import compilation_cache
 import pytest
 
 from arl_jax.run import config_rules
@@ -30,21 +27,6 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def throughput(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
   return _import(monkeypatch, "throughput")
-
-
-@pytest.fixture
-def jax_config():
-  """Takes back what the scripts set for their whole process."""
-  names = (
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-  )
-  before = {name: getattr(jax.config, name) for name in names}
-  yield
-  for name, value in before.items():
-    jax.config.update(name, value)
-  compilation_cache.reset_cache()
-  gc.collect()
 
 
 def _results(folder: pathlib.Path) -> list[dict[str, Any]]:
