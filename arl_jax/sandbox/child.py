@@ -6,10 +6,11 @@ milliseconds.
 
 The socket is number `sys.argv[1]`. The child says `ready`. A request is a line
 of numbers, whose meaning is in `_read_request`, then the code and the standard
-input. The answer is a line: the request's token and a status. The socket is not
-among the descriptors that code may open, and no program that it starts has it.
-Code can find it nevertheless, as it shares this interpreter: then it can end
-its own turn, no more.
+input. The answer is a line: the request's token and a status; one that ends
+without it was ended from within, as by `os._exit`. The socket is not among the
+descriptors that code may open, and no program that it starts has it. Code can
+find it nevertheless, as it shares this interpreter: then it can end its own
+turn, no more.
 """
 
 import _sitebuiltins
@@ -161,10 +162,11 @@ def _execute(code, name, namespace, sources):
   try:
     exec(compile(code, name, "exec", dont_inherit=True), namespace)
   except SystemExit as error:
-    if error.code is None or error.code == 0:
+    if error.code is None:
       return b"ok", 0
     if isinstance(error.code, int):
-      return b"error", error.code & 0xFF or 1
+      exit_code = int(error.code)
+      return (b"error", exit_code & 0xFF or 1) if exit_code else (b"ok", 0)
     try:
       print(error.code, file=sys.__stderr__)
     except BaseException:
@@ -185,6 +187,7 @@ def _serve(channel, kept):
   namespace = main.__dict__
   namespace["__builtins__"] = builtins
   sources = {}
+  pid = os.getpid()
   while True:
     token, code, stdin, limits, last = _read_request(channel)
     name = "main.py" if last else f"turn_{len(sources) + 1}.py"
@@ -202,6 +205,8 @@ def _serve(channel, kept):
       streams = sys.stdout, sys.stderr
       status, exit_code = _execute(code, name, namespace, sources)
       _flush(sys.stdout, sys.stderr, *streams)
+    if os.getpid() != pid:  # a copy that the code has forked answers nobody
+      return exit_code
     if not last:
       _die_with_host(channel, False)
     os.write(channel, b"%s %s\n" % (token, status))

@@ -38,6 +38,8 @@ def monty_status(error: Any) -> Status:
     return Status.MEMORY
   if isinstance(inner, TimeoutError) and "limit exceeded" in text:
     return Status.TIMEOUT
+  if isinstance(inner, SystemExit):  # with a text, or without anything
+    return Status.ERROR if text else Status.OK
   if isinstance(inner, SyntaxError):
     return Status.ERROR
   frames = error.traceback()

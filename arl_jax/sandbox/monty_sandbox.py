@@ -37,8 +37,8 @@ class MontySandbox:
   has none. It has no class inheritance, generators and `del` either, and a part
   of the standard library; what it lacks has the status UNSUPPORTED.
 
-  `input()` reads `stdin`; there is no `sys.stdin`, and `sys.exit` is
-  unsupported.
+  `input()` reads `stdin`; there is no `sys.stdin`, and `exit`, `sys.exit` and
+  `os._exit` are unsupported.
 
   Not Monty's interface for asyncio: its threads can outlive the interpreter,
   and the process then aborts when it ends. So calls wait in threads.
@@ -273,8 +273,8 @@ class _Call:
       late = self._stopped.is_set() or error.timed_out
       status = Status.TIMEOUT if late else Status.CRASH
     except monty.MontyError as error:
-      trace = error.display() + "\n"
       status = monty_status(error)
+      trace = "" if status is Status.OK else error.display() + "\n"
       if self._stopped.is_set():
         status = Status.TIMEOUT
     finally:

@@ -12,14 +12,15 @@ class Status(enum.StrEnum):
   """How a piece of code ended.
 
   Attributes:
-    OK: it ran to its end; its exit code, if it has one, is 0.
-    ERROR: it raised an exception, or exited with another code.
+    OK: it ran to its end, or exited with 0 or without a code.
+    ERROR: it raised an exception, or exited with another code or a text.
     TIMEOUT: it was ended when its time was over.
     MEMORY: it wanted more memory than it may have.
     OUTPUT_LIMIT: it was ended when it had written more than is kept.
     UNSUPPORTED: it is Python, but uses what this sandbox does not have. Says
       nothing about the code; do not count it against a policy.
-    CRASH: the interpreter was killed by a signal, or ended a session.
+    CRASH: its interpreter ended in its midst: by a signal, by `os._exit` with
+      whatever code, or by becoming another program.
   """
 
   OK = "ok"

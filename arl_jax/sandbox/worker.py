@@ -225,12 +225,11 @@ def _signal(exit_code: int) -> int:
 def _status_at_exit(exit_code: int, answer: bytes, token: bytes) -> Status:
   """Returns how a program ended that nobody killed."""
   said = _status_in(answer, token)
-  if said is Status.MEMORY:
-    return said
-  if exit_code == 0:
-    return Status.OK
-  if said is Status.ERROR:
+  # What became of its code is said; exit handlers and threads come later.
+  if said in (Status.ERROR, Status.MEMORY):
     return said
   if number := _signal(exit_code):
     return Status.TIMEOUT if number == signal.SIGXCPU else Status.CRASH
-  return Status.ERROR
+  if said is None:  # ended from within, as by `os._exit`
+    return Status.CRASH
+  return Status.OK if exit_code == 0 else Status.ERROR

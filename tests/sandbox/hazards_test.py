@@ -3,12 +3,18 @@
 docs/sandbox.md has the same table.
 """
 
+import asyncio
 import dataclasses
 
 import pytest
 
 from arl_jax.sandbox.sandbox import Status
-from tests.sandbox.backends import BACKENDS, processes_with, run_once
+from tests.sandbox.backends import (
+  BACKENDS,
+  open_backend,
+  processes_with,
+  run_once,
+)
 
 OK, ERROR, TIMEOUT = Status.OK, Status.ERROR, Status.TIMEOUT
 MEMORY, CRASH = Status.MEMORY, Status.CRASH
@@ -26,6 +32,48 @@ class Hazard:
   stdout: str | None = None
   stderr: str = ""
 
+
+# These end a turn of a session as they end a program.
+EXITS = {
+  "exit_code": Hazard("import sys\nsys.exit(3)", (ERROR, ERROR, UNSUPPORTED)),
+  "exit_text": Hazard(
+    "import sys\nsys.exit('why')", (ERROR, ERROR, UNSUPPORTED), stdout=""
+  ),
+  "exit_zero": Hazard("import sys\nsys.exit(0)", (OK, OK, UNSUPPORTED)),
+  "exit_well": Hazard("import sys\nsys.exit()", (OK, OK, UNSUPPORTED)),
+  "exit_builtin": Hazard("exit(1)", (ERROR, ERROR, UNSUPPORTED)),
+  "exit_by_raising": Hazard(
+    "print(1)\nraise SystemExit", (OK,) * 3, stdout="1\n"
+  ),
+  "exit_by_raising_text": Hazard(
+    "raise SystemExit('why')", (ERROR,) * 3, stderr="why"
+  ),
+  "exit_like_a_signal": Hazard(
+    "import sys\nsys.exit(137)", (ERROR, ERROR, UNSUPPORTED)
+  ),
+  "exit_in_a_byte": Hazard(
+    "import sys\nsys.exit(256)", (ERROR, ERROR, UNSUPPORTED)
+  ),
+  "exit_at_once": Hazard("import os\nos._exit(0)", (CRASH, CRASH, UNSUPPORTED)),
+  "exit_at_once_code": Hazard(
+    "print(1, flush=True)\nimport os\nos._exit(3)",
+    (CRASH, CRASH, UNSUPPORTED),
+    stdout="1\n",
+  ),
+  "exit_at_once_like_a_signal": Hazard(
+    "import os\nos._exit(137)", (CRASH, CRASH, UNSUPPORTED)
+  ),
+  "exit_into_another_program": Hazard(
+    "import os, sys\nos.execv(sys.executable, ['python', '-c', '1'])",
+    (CRASH, CRASH, UNSUPPORTED),
+  ),
+  "exit_of_a_forked_copy": Hazard(
+    "import os\n"
+    "try:\n  copy = os.fork()\nexcept PermissionError:\n  copy = 0\n"
+    "if copy: os.waitpid(copy, 0)",
+    (OK, OK, UNSUPPORTED),
+  ),
+}
 
 HAZARDS = {
   "infinite_loop": Hazard(
@@ -92,19 +140,19 @@ HAZARDS = {
     stdout="",
     stderr="in f\n    return 1 / 0",
   ),
-  "exit_code": Hazard("import sys\nsys.exit(3)", (ERROR, ERROR, UNSUPPORTED)),
-  "exit_text": Hazard(
-    "import sys\nsys.exit('why')", (ERROR, ERROR, UNSUPPORTED), stdout=""
-  ),
-  "exit_well": Hazard("import sys\nsys.exit()", (OK, OK, UNSUPPORTED)),
-  "exit_like_a_signal": Hazard(
-    "import sys\nsys.exit(137)", (ERROR, ERROR, UNSUPPORTED)
-  ),
-  "exit_at_once": Hazard("import os\nos._exit(0)", (OK, OK, UNSUPPORTED)),
-  "exit_handler": Hazard(
+  **EXITS,
+  "handler_at_exit": Hazard(
     "import atexit\natexit.register(print, 'late')",
     (OK, OK, UNSUPPORTED),
     stdout="late\n",
+  ),
+  "handler_that_hides_an_error": Hazard(
+    "import atexit, os\natexit.register(os._exit, 0)\n1 / 0",
+    (ERROR, ERROR, UNSUPPORTED),
+  ),
+  "handler_that_exits": Hazard(
+    "import atexit, os\natexit.register(os._exit, 3)",
+    (ERROR, ERROR, UNSUPPORTED),
   ),
   "own_exception_class": Hazard(
     "class E(BaseException): pass\nraise E", (ERROR, ERROR, UNSUPPORTED)
@@ -113,6 +161,28 @@ HAZARDS = {
     "x = [open('/dev/null') for _ in range(5000)]", (ERROR,) * 3
   ),
 }
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_exits_end_a_turn_as_they_end_a_program(backend, tmp_path):
+  async def main():
+    sandbox = open_backend(backend, tmp_path)
+    found = {}
+    for name, exits in EXITS.items():
+      async with sandbox.session(memory_mb=256) as session:
+        found[name] = (await session.run(exits.code, timeout_seconds=60)).status
+        if found[name] is not CRASH:
+          # Whatever has exited, this interpreter goes on, and alone.
+          for text in ("1", "2"):
+            result = await session.run(f"print({text})", timeout_seconds=60)
+            assert result.stdout == f"{text}\n", name
+    await sandbox.aclose()
+    return found
+
+  place = BACKENDS.index(backend)
+  expected = {name: exits.statuses[place] for name, exits in EXITS.items()}
+  assert asyncio.run(main()) == expected
+  assert processes_with(tmp_path) == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
