@@ -15,6 +15,8 @@ MEBIBYTE = 1 << 20
 _SHELL_SIGNALS = range(129, 193)
 # A fallback for a host that is gone: time itself is kept by the host.
 _SPARE_CPU_SECONDS = 1
+# Code that has closed its end of the channel may live on.
+_EXIT_SECONDS = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,6 +156,11 @@ class Worker:
       )
       seconds = time.perf_counter() - start
       answer = None
+      if child.channel_closed and not broken:
+        # Its exit, which says why, comes a moment after.
+        await child.wait_until(
+          lambda: child.exited, time.perf_counter() + _EXIT_SECONDS
+        )
       if in_time and not child.exited:
         answer = _status_in(child.take_answer(), token)
       stdout, stderr = child.take_output()
@@ -226,7 +233,7 @@ def _status_at_exit(exit_code: int, answer: bytes, token: bytes) -> Status:
   """Returns how a program ended that nobody killed."""
   said = _status_in(answer, token)
   # What became of its code is said; exit handlers and threads come later.
-  if said in (Status.ERROR, Status.MEMORY):
+  if said is Status.ERROR or said is Status.MEMORY:
     return said
   if number := _signal(exit_code):
     return Status.TIMEOUT if number == signal.SIGXCPU else Status.CRASH
