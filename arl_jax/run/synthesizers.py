@@ -1,11 +1,12 @@
 """What each environment has to make episodes to imitate with."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import logging
 from typing import Any
 
 from arl_jax.envs import flight_tasks, search_facts
+from arl_jax.envs.guarded_call import describe_error
 from arl_jax.episode import Task
 from arl_jax.run.flight_suite import FlightSettings
 from arl_jax.run.search_suite import SearchSettings, load_corpus
@@ -21,13 +22,16 @@ from arl_jax.synthesis import (
   search_paths,
 )
 from arl_jax.synthesis.path_tasks import PathSettings, PathWorld
-from arl_jax.synthesis.recovery import Mistake, weighted_reward
+from arl_jax.synthesis.recovery import Mistake
 from arl_jax.synthesis.replay import Played, Script, play, recorded
+from arl_jax.synthesis.scoring import played_reward
 from arl_jax.synthesis.scripts import flight_script, search_script
 from arl_jax.synthesis.synthetic_episode import SyntheticEpisode
 
 Made = tuple[list[SyntheticEpisode], dict[str, int]]
 EXPERTS = "experts"
+# Demonstrations that show whether any can be played again.
+_NUM_PROBED = 8
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -134,28 +138,47 @@ async def make_experts(
 ) -> Made:
   """Plays a suite's experts, and plays what they did once more.
 
+  Experts that drill in other worlds than the environment's, where none of them
+  goes the same way, are played without drill.
+
   Returns:
     All episodes, failed ones included, and the counts `played`, `succeeded`
     and `not_reproduced`, which are left out.
 
   Raises:
-    ValueError: the suite's demonstrations do not say their tasks.
+    ValueError: the suite's demonstrations do not say their tasks, or its
+      environment does not know these.
   """
-  counts = {"played": 0, "succeeded": 0, "not_reproduced": 0}
-  episodes: list[SyntheticEpisode] = []
-  for one in suite.demonstrate(number, seed, careful, drill):
-    counts["played"] += 1
-    episode = await _reproduce(suite, one, reward_weights)
-    if episode is None:
-      counts["not_reproduced"] += 1
-      continue
-    counts["succeeded"] += episode.success
-    episodes.append(episode)
+
+  async def reproduce(demonstrations: Iterable[Demonstration]) -> Made:
+    counts = {"played": 0, "succeeded": 0, "not_reproduced": 0}
+    episodes: list[SyntheticEpisode] = []
+    for one in demonstrations:
+      counts["played"] += 1
+      episode = await _reproduce(suite, one, reward_weights)
+      if episode is None:
+        counts["not_reproduced"] += 1
+        continue
+      counts["succeeded"] += episode.success
+      episodes.append(episode)
+    return episodes, counts
+
+  if drill:
+    few = suite.demonstrate(min(number, _NUM_PROBED), seed, careful, True)
+    drill = bool((await reproduce(few))[0])
+    if not drill:
+      _LOGGER.warning(
+        "the experts drill in other worlds than the environment's own, which"
+        " cannot be stored; they are played in its own, as with"
+        " config.warmup.drill=False"
+      )
+  episodes, counts = await reproduce(
+    suite.demonstrate(number, seed, careful, drill)
+  )
   if counts["not_reproduced"]:
     _LOGGER.warning(
       "%d of %d demonstrations go otherwise when they are played again, and"
-      " are left out; some environments drill in other worlds than their own,"
-      " so try config.warmup.drill=False",
+      " are left out: the environment does not answer the same each time",
       counts["not_reproduced"],
       counts["played"],
     )
@@ -177,6 +200,7 @@ async def make_recoveries(
     make_environment=suite.make_environment,
     make_script=synthesizer.make_script,
     reward_weights=reward_weights,
+    reward_fns=suite.reward_fns,
     seed=seed,
   )
 
@@ -195,6 +219,7 @@ async def make_relabelled(
     make_environment=suite.make_environment,
     accept=synthesizer.accept,
     reward_weights=reward_weights,
+    reward_fns=suite.reward_fns,
   )
 
 
@@ -213,6 +238,7 @@ async def make_paths(
     make_environment=suite.make_environment,
     number=number,
     reward_weights=reward_weights,
+    reward_fns=suite.reward_fns,
     seed=seed,
   )
 
@@ -227,7 +253,13 @@ async def _reproduce(
       " nothing can be stored; set Demonstration.task in its suite"
     )
   actions = [action for _, action in one.turns]
-  played = await play(suite.make_environment, one.task, recorded(actions))
+  try:
+    played = await play(suite.make_environment, one.task, recorded(actions))
+  except (KeyError, ValueError) as error:
+    raise ValueError(
+      "the experts of this environment play other tasks than its own, which"
+      f" cannot be stored ({describe_error(error)}). Use --method=rejection"
+    ) from error
   turns = tuple((turn.observations, turn.action) for turn in played.turns)
   if turns != one.turns or played.success != one.success:
     return None
@@ -236,5 +268,5 @@ async def _reproduce(
     source=EXPERTS,
     turns=played.turns,
     success=played.success,
-    reward=weighted_reward(played, reward_weights),
+    reward=played_reward(played, reward_weights, suite.reward_fns),
   )

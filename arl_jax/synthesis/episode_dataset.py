@@ -165,6 +165,13 @@ def _builder_class() -> Callable[..., Any]:
   """Makes the builder's class, once, since its name is then taken."""
   tfds = _tfds()
 
+  class Info(tfds.core.DatasetInfo):
+    """Says what is said here, and asks nobody else."""
+
+    def initialize_from_bucket(self):
+      # It leaves a folder among the system's temporary ones.
+      pass
+
   class SyntheticEpisodes(tfds.core.GeneratorBasedBuilder):
     """Writes the records that it is given."""
 
@@ -177,7 +184,7 @@ def _builder_class() -> Callable[..., Any]:
 
     def _info(self):
       # Not from a package's files, which would have to be found by name.
-      return tfds.core.DatasetInfo(
+      return Info(
         builder=self,
         description=_DESCRIPTION,
         features=tfds.features.FeaturesDict(

@@ -4,8 +4,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 
 from arl_jax.episode import Task
-from arl_jax.synthesis.recovery import weighted_reward
+from arl_jax.rewards.compose import Reward
 from arl_jax.synthesis.replay import MakeEnvironment, Played, play, recorded
+from arl_jax.synthesis.scoring import (
+  NO_REWARDS,
+  SUCCESS_ALONE,
+  played_reward,
+)
 from arl_jax.synthesis.synthetic_episode import SyntheticEpisode
 
 SOURCE = "hindsight"
@@ -20,7 +25,8 @@ async def hindsight_relabel(
   *,
   make_environment: MakeEnvironment,
   accept: Callable[[Played], bool] = lambda played: played.success,
-  reward_weights: Mapping[str, float] | None = None,
+  reward_weights: Mapping[str, float] = SUCCESS_ALONE,
+  reward_fns: Mapping[str, Reward] = NO_REWARDS,
 ) -> SyntheticEpisode | None:
   """Gives a failed episode the task that it solved.
 
@@ -32,12 +38,12 @@ async def hindsight_relabel(
     relabel: names the candidates.
     make_environment: makes a fresh environment.
     accept: of the replay; by default that it is a success.
-    reward_weights: of the reward; that of success alone if None.
+    reward_weights: weight of each reward component.
+    reward_fns: further components, see `scoring.played_reward`.
 
   Returns:
     The episode of the first candidate that is accepted, None if none is.
   """
-  weights = {"success": 1.0} if reward_weights is None else reward_weights
   for task in relabel(episode):
     played = await play(make_environment, task, recorded(episode.actions))
     # An episode that ends sooner would lose actions.
@@ -51,7 +57,7 @@ async def hindsight_relabel(
           for turn, old in zip(played.turns, episode.turns, strict=True)
         ),
         success=True,
-        reward=weighted_reward(played, weights),
+        reward=played_reward(played, reward_weights, reward_fns),
         tags=(*episode.tags, TAG),
       )
   return None
@@ -63,7 +69,8 @@ async def relabel_failures(
   *,
   make_environment: MakeEnvironment,
   accept: Callable[[Played], bool] = lambda played: played.success,
-  reward_weights: Mapping[str, float] | None = None,
+  reward_weights: Mapping[str, float] = SUCCESS_ALONE,
+  reward_fns: Mapping[str, Reward] = NO_REWARDS,
 ) -> tuple[list[SyntheticEpisode], dict[str, int]]:
   """Relabels the failed episodes among some.
 
@@ -84,6 +91,7 @@ async def relabel_failures(
       make_environment=make_environment,
       accept=accept,
       reward_weights=reward_weights,
+      reward_fns=reward_fns,
     )
     counts["achieved_nothing" if found is None else "kept"] += 1
     if found is not None:

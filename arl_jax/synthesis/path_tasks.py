@@ -11,12 +11,17 @@ import random
 from typing import Any, Protocol
 
 from arl_jax.episode import Message, Task
-from arl_jax.synthesis.recovery import weighted_reward
+from arl_jax.rewards.compose import Reward
 from arl_jax.synthesis.replay import (
   MakeEnvironment,
   open_environment,
   play,
   recorded,
+)
+from arl_jax.synthesis.scoring import (
+  NO_REWARDS,
+  SUCCESS_ALONE,
+  played_reward,
 )
 from arl_jax.synthesis.signature_graph import Path, SignatureGraph
 from arl_jax.synthesis.synthetic_episode import SyntheticEpisode
@@ -101,7 +106,8 @@ async def synthesize_paths(
   settings: PathSettings,
   make_environment: MakeEnvironment,
   number: int,
-  reward_weights: Mapping[str, float] | None = None,
+  reward_weights: Mapping[str, float] = SUCCESS_ALONE,
+  reward_fns: Mapping[str, Reward] = NO_REWARDS,
   seed: int = 0,
 ) -> tuple[list[SyntheticEpisode], dict[str, int]]:
   """Runs paths until enough of them are verified episodes.
@@ -111,7 +117,8 @@ async def synthesize_paths(
     settings: how paths are drawn.
     make_environment: makes a fresh environment.
     number: of episodes wanted.
-    reward_weights: of the reward; that of success alone if None.
+    reward_weights: weight of each reward component.
+    reward_fns: further components, see `scoring.played_reward`.
     seed: fixes everything.
 
   Returns:
@@ -122,7 +129,6 @@ async def synthesize_paths(
   Raises:
     ValueError: no path leads to the goal.
   """
-  weights = {"success": 1.0} if reward_weights is None else reward_weights
   counts = Counter[str]()
   kept: dict[str, SyntheticEpisode] = {}
   for attempt in range(number * settings.max_attempts_per_episode):
@@ -155,7 +161,7 @@ async def synthesize_paths(
       source=SOURCE,
       turns=played.turns,
       success=True,
-      reward=weighted_reward(played, weights),
+      reward=played_reward(played, reward_weights, reward_fns),
       tags=(name,),
     )
   found = {name: counts.pop(name, 0) for name in COUNTS}

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from arl_jax.envs.environment import StepResult
 from arl_jax.episode import Task
-from arl_jax.synthesis.replay import (
-  MakeEnvironment,
-  Played,
-  Script,
-  play,
-  recorded,
+from arl_jax.rewards.compose import Reward
+from arl_jax.synthesis.replay import MakeEnvironment, Script, play, recorded
+from arl_jax.synthesis.scoring import (
+  NO_REWARDS,
+  SUCCESS_ALONE,
+  played_reward,
 )
 from arl_jax.synthesis.synthetic_episode import SyntheticEpisode
 
@@ -63,6 +63,7 @@ async def recover(
   *,
   make_environment: MakeEnvironment,
   reward_weights: Mapping[str, float],
+  reward_fns: Mapping[str, Reward] = NO_REWARDS,
   seed: int,
 ) -> tuple[SyntheticEpisode | None, str]:
   """Plays a script with one mistake in it.
@@ -76,6 +77,7 @@ async def recover(
     mistake: to make.
     make_environment: makes a fresh environment.
     reward_weights: weight of each reward component.
+    reward_fns: further components, see `scoring.played_reward`.
     seed: fixes the turn and the mistake.
 
   Returns:
@@ -112,7 +114,7 @@ async def recover(
     source=SOURCE,
     turns=tuple(turns),
     success=True,
-    reward=weighted_reward(played, reward_weights),
+    reward=played_reward(played, reward_weights, reward_fns),
     tags=(TAG, mistake.name),
   ), "kept"
 
@@ -123,7 +125,8 @@ async def recovery_variants(
   *,
   make_environment: MakeEnvironment,
   make_script: Callable[[SyntheticEpisode], Script] | None = None,
-  reward_weights: Mapping[str, float] | None = None,
+  reward_weights: Mapping[str, float] = SUCCESS_ALONE,
+  reward_fns: Mapping[str, Reward] = NO_REWARDS,
   seed: int = 0,
 ) -> tuple[list[SyntheticEpisode], dict[str, int]]:
   """Makes a variant with a mistake of each successful episode.
@@ -135,7 +138,8 @@ async def recovery_variants(
     make_script: a script that answers what it reads, for worlds that move
       while a mistake is made. By default the recorded actions are said again,
       and what fails then is dropped.
-    reward_weights: of the reward; that of success alone if None.
+    reward_weights: weight of each reward component.
+    reward_fns: further components, see `scoring.played_reward`.
     seed: fixes turns and mistakes.
 
   Returns:
@@ -145,7 +149,6 @@ async def recovery_variants(
   """
   if not mistakes:
     raise ValueError("mistakes is empty; expected one or more")
-  weights = {"success": 1.0} if reward_weights is None else reward_weights
   make_script = make_script or (lambda episode: recorded(episode.actions))
   counts = {"given": 0, "failed": 0, "kept": 0}
   kept: list[SyntheticEpisode] = []
@@ -162,7 +165,8 @@ async def recovery_variants(
         lambda episode=episode: make_script(episode),
         mistake,
         make_environment=make_environment,
-        reward_weights=weights,
+        reward_weights=reward_weights,
+        reward_fns=reward_fns,
         seed=seed,
       )
       if variant is not None:
@@ -172,18 +176,6 @@ async def recovery_variants(
         break
     counts[why] = counts.get(why, 0) + 1
   return kept, counts
-
-
-def weighted_reward(played: Played, weights: Mapping[str, float]) -> float:
-  """The reward of an episode: of all its steps, and of its end."""
-  parts = [played.scores, *(result.rewards for result in played.results)]
-  return float(
-    sum(
-      weights.get(name, 0.0) * value
-      for part in parts
-      for name, value in part.items()
-    )
-  )
 
 
 def _is_answered(result: StepResult, mistake: Mistake) -> bool:

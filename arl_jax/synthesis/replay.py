@@ -19,12 +19,14 @@ class Played:
   """What came of a script.
 
   Attributes:
+    task: what was asked.
     turns: as far as it was played.
     terminated: whether the environment said that the task ended.
     scores: the components judged at the end.
     results: the environment's answer to each action.
   """
 
+  task: Task
   turns: tuple[SyntheticTurn, ...]
   terminated: bool
   scores: dict[str, float]
@@ -86,6 +88,7 @@ async def play(
     scores = dict(await environment.score())
   script.close()
   return Played(
+    task=task,
     turns=tuple(turns),
     terminated=bool(results) and results[-1].terminated,
     scores=scores,

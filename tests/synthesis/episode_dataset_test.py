@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+import tempfile
 from typing import Any
 
 import pytest
@@ -19,7 +20,10 @@ needs_package = pytest.mark.skipif(
 
 
 @needs_package
-def test_each_episode_is_read_back_by_its_index(tmp_path):
+def test_each_episode_is_read_back_by_its_index(tmp_path, monkeypatch):
+  scratch = tmp_path / "scratch"
+  scratch.mkdir()
+  monkeypatch.setattr(tempfile, "tempdir", str(scratch))
   episodes = played.flight_episodes(30)
   version = prepare_dataset(tmp_path / "data", episodes)
   found = open_episodes(tmp_path / "data")
@@ -31,6 +35,8 @@ def test_each_episode_is_read_back_by_its_index(tmp_path):
     found[30]
   assert open_episodes(version)[7] == episodes[7]
   assert "tensorflow" not in sys.modules
+  assert not list(scratch.iterdir())
+  assert {path.name for path in tmp_path.iterdir()} == {"data", "scratch"}
 
 
 @needs_package
