@@ -11,7 +11,6 @@ import os
 import pathlib
 import re
 import sys
-import traceback
 from typing import Any
 
 from absl import flags
@@ -144,7 +143,7 @@ def user_error(error: BaseException) -> str | None:
     error = error.exceptions[0]
   if isinstance(error, config_lib.ConfigError):
     return str(error)
-  if isinstance(error, ValueError) and _raised_in(error, _PACKAGE):
+  if isinstance(error, ValueError) and config_lib.raised_in(error, _PACKAGE):
     return str(error)
   if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
     place = f": {error.filename}" if error.filename else ""
@@ -187,7 +186,7 @@ def _explain(error: Exception, argv: Sequence[str]) -> str | None:
   """Returns what the user did wrong, None if the configuration has a bug."""
   path = _config_path(argv)
   root = _root_cause(error)
-  if path and _raised_in(root, pathlib.Path(path).resolve()):
+  if path and config_lib.raised_in(root, pathlib.Path(path).resolve()):
     # get_config itself: a ValueError is its way to refuse a variant.
     return f"{path}: {root}" if isinstance(root, ValueError) else None
   if isinstance(error, SyntaxError | OSError):
@@ -268,12 +267,3 @@ def _root_cause(error: BaseException) -> BaseException:
   while error.__cause__ or error.__context__:
     error = error.__cause__ or error.__context__ or error
   return error
-
-
-def _raised_in(error: BaseException, place: pathlib.Path) -> bool:
-  """True if the frame that raised lies in a file or folder."""
-  frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-  if not frames:
-    return False
-  file = pathlib.Path(frames[-1].f_code.co_filename).resolve()
-  return file == place or place in file.parents

@@ -5,15 +5,19 @@ takes frozen dataclasses that are defined next to their users; `build` makes
 one from a section.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
 import difflib
+import pathlib
+import traceback
 import types
 import typing
 from typing import Any, TypeVar
 
 from ml_collections import config_dict
 
+_PACKAGE = pathlib.Path(__file__).resolve().parent
 T = TypeVar("T")
 Section = Mapping[str, Any] | config_dict.ConfigDict
 
@@ -110,6 +114,37 @@ def get(config: Section, key: str) -> Any:
       raise ConfigError(f"{key} is missing from the configuration.")
     value = found[part]
   return value
+
+
+@contextlib.contextmanager
+def blame(key: str, value: Any) -> Iterator[None]:
+  """Says which key is to blame for what goes wrong inside.
+
+  Args:
+    key: dotted name, `config` at its beginning.
+    value: what it is.
+
+  Raises:
+    ConfigError: naming both, for a ValueError, an error of the system, what is
+      not installed, and a RuntimeError that this package raised.
+  """
+  try:
+    yield
+  except ConfigError:
+    raise
+  except (ValueError, OSError, RuntimeError, ModuleNotFoundError) as error:
+    if isinstance(error, RuntimeError) and not raised_in(error, _PACKAGE):
+      raise
+    raise ConfigError(f"{key} is {value!r}: {error}") from error
+
+
+def raised_in(error: BaseException, place: pathlib.Path) -> bool:
+  """True if the frame that raised lies in a file or folder."""
+  frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+  if not frames:
+    return False
+  file = pathlib.Path(frames[-1].f_code.co_filename).resolve()
+  return file == place or place in file.parents
 
 
 def _is_required(field: dataclasses.Field) -> bool:

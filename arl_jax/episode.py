@@ -12,6 +12,8 @@ Int32Array = npt.NDArray[np.int32]
 Float32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 
+ROLES = ("system", "user", "assistant", "tool")
+
 
 class EpisodeStatus(enum.StrEnum):
   """How an episode ended."""
@@ -59,7 +61,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-  """One chat message; `role` is system, user, assistant or tool."""
+  """One chat message; `role` is one of `ROLES`."""
 
   role: str
   content: str

@@ -42,12 +42,17 @@ async def evaluate_policy(
 ) -> Evaluation:
   """Runs the tasks; an episode that failed counts as not solved.
 
+  Where all failed, nothing was measured.
+
   Args:
     actor: what the episodes share; its sampling is the evaluation's.
     tasks: held out from training.
     samples_per_task: episodes of each task.
     max_concurrent: episodes that run at the same time.
     timeout_seconds: time for one episode, whatever its limits do.
+
+  Raises:
+    RuntimeError: no episode finished; names the first cause.
   """
   episodes = await run_tasks(
     actor,
@@ -57,10 +62,16 @@ async def evaluate_policy(
     timeout_seconds=timeout_seconds,
   )
   failed = [episode for episode in episodes if not episode.status.finished]
+  if failed and len(failed) == len(episodes):
+    raise RuntimeError(
+      f"none of the {len(episodes)} episodes of an evaluation finished, so"
+      " there is nothing to report; mend the cause. The first, of task"
+      f" {failed[0].task.task_id!r}: {failed[0].error}"
+    )
   if failed:
     _LOGGER.warning(
-      "%d of %d episodes of an evaluation did not finish; the first, of task"
-      " %r: %s",
+      "%d of %d episodes of an evaluation did not finish and count as not"
+      " solved; the first, of task %r: %s",
       len(failed),
       len(episodes),
       failed[0].task.task_id,

@@ -9,16 +9,18 @@ from typing import Any
 
 from arl_jax import config as config_lib
 from arl_jax.actors.tasks import TaskSource
+from arl_jax.episode import Row
 from arl_jax.evaluate import Evaluation
 from arl_jax.learner.checkpoint import CheckpointStore, has_checkpoint
 from arl_jax.reporting.episode_metrics import group_metrics
 from arl_jax.reporting.metrics import MetricWriter
 from arl_jax.reporting.phase_clock import PhaseClock
 from arl_jax.reporting.progress import ProgressBar
-from arl_jax.run import config_rules
+from arl_jax.run import config_rules, preflight
 from arl_jax.run import workdir as workdir_lib
 from arl_jax.run.collector import Actors, Collector, measure_policy
 from arl_jax.run.guard import Guard
+from arl_jax.run.imitation import prepare_batches
 from arl_jax.run.learners import Learner, PolicyLearner, SimulatedLearner
 from arl_jax.run.parts import RunParts, assemble
 from arl_jax.run.report import report_run
@@ -28,6 +30,9 @@ from arl_jax.run.stop_signal import StopSignal, until_stopped
 from arl_jax.run.stored_batches import StoredBatches, check_steps
 from arl_jax.run.warmup import run_warmup
 from arl_jax.types import LearnerState
+
+# Batches of rows to imitate; None where nothing is.
+Lessons = Iterator[Sequence[Row]] | None
 
 _LOGGER = logging.getLogger(__name__)
 _NO_SIGNAL = (
@@ -60,23 +65,33 @@ def train(
   config_rules.check(settings)
   folder = pathlib.Path(workdir)
   checkpoints, tokenizer = str(folder / "checkpoints"), folder / "tokenizer"
-  with workdir_lib.lock_workdir(folder), StopSignal() as stop:
+  with StopSignal() as stop, contextlib.ExitStack() as held:
+    # A new folder comes into being when nothing is left to be found wrong.
+    used = workdir_lib.has_lock(folder)
+    if used:
+      held.enter_context(workdir_lib.lock_workdir(folder))
     resuming = has_checkpoint(checkpoints)
     if resuming:
       workdir_lib.check_workdir(config, workdir)
+    else:
+      workdir_lib.check_no_trajectories(workdir)
+    if not settings.debug.samples and not resuming:
+      check_steps(settings.debug.store, 0, settings.learner.num_steps)
     parts = assemble(
       settings,
       saved_tokenizer=tokenizer if resuming else None,
       devices=devices,
     )
-    source = TaskSource(
-      parts.suite.train_tasks(settings.seed), seed=settings.seed
-    )
-    if not resuming:
-      workdir_lib.check_no_trajectories(workdir)
-    if not settings.debug.samples and not resuming:
-      check_steps(settings.debug.store, 0, settings.learner.num_steps)
+    source = TaskSource(preflight.find_tasks(parts), seed=settings.seed)
+    lessons = None if resuming else _prepare_lessons(parts)
     # Whatever the user got wrong has been found by now: the run begins.
+    if not used:
+      held.enter_context(workdir_lib.lock_workdir(folder))
+      if has_checkpoint(checkpoints) != resuming:
+        raise config_lib.ConfigError(
+          f"another process has begun a run in workdir {workdir} meanwhile;"
+          " give another --workdir, or the same again to go on with that run"
+        )
     if not resuming:
       workdir_lib.claim_workdir(config, workdir)
       parts.policy.tokenizer.save(tokenizer)
@@ -88,7 +103,7 @@ def train(
         Guard(settings.failures.watchdog_seconds) as guard,
       ):
         evaluation = guard.run(
-          _train(parts, start, source, saves, writer, stop, guard)
+          _train(parts, start, source, lessons, saves, writer, stop, guard)
         )
   if evaluation is None:
     return {}
@@ -155,6 +170,7 @@ async def _train(
   parts: RunParts,
   start: Start | None,
   source: TaskSource,
+  lessons: Lessons,
   saves: Saves,
   writer: MetricWriter,
   stop: StopSignal,
@@ -165,7 +181,7 @@ async def _train(
 
   # ------------------------------------------------ warm start, or resume
   if start is None:
-    start = _begin(parts, writer, stop)
+    start = _begin(parts, lessons, writer, stop)
     if start is None:
       print("stopped in the warm start; the same command begins it again")
       return None
@@ -259,10 +275,10 @@ async def _train(
 
 
 def _begin(
-  parts: RunParts, writer: MetricWriter, stop: StopSignal
+  parts: RunParts, lessons: Lessons, writer: MetricWriter, stop: StopSignal
 ) -> Start | None:
   """Makes the start of a new run; None if it was stopped meanwhile."""
-  params = _warm_up(parts, writer, stop)
+  params = _warm_up(parts, lessons, writer, stop)
   if stop.requested:
     return None
   state = parts.state(params)
@@ -295,9 +311,28 @@ def _learner(parts: RunParts, start: Start) -> Learner:
   return PolicyLearner(parts, start.state, start.reference)
 
 
-def _warm_up(parts: RunParts, writer: MetricWriter, stop: StopSignal) -> Any:
-  settings = parts.settings
+def _prepare_lessons(parts: RunParts) -> Lessons:
+  """Prepares what the warm start imitates; None if there is none."""
+  settings, rollout = parts.settings, parts.settings.rollout
   if not settings.warmup.num_steps:
+    return None
+  return prepare_batches(
+    settings.warmup,
+    parts.suite,
+    chat=parts.chat,
+    tokenizer=parts.policy.tokenizer,
+    max_length=rollout.max_length,
+    max_observation_chars=rollout.max_observation_chars,
+    step_timeout_seconds=rollout.step_timeout_seconds,
+    seed=settings.seed,
+  )
+
+
+def _warm_up(
+  parts: RunParts, lessons: Lessons, writer: MetricWriter, stop: StopSignal
+) -> Any:
+  settings = parts.settings
+  if lessons is None:
     return parts.policy.params
   with ProgressBar("warm-up", total=settings.warmup.num_steps) as bar:
 
@@ -307,15 +342,12 @@ def _warm_up(parts: RunParts, writer: MetricWriter, stop: StopSignal) -> Any:
 
     return run_warmup(
       parts.policy.params,
+      lessons,
       settings=settings.warmup,
-      suite=parts.suite,
-      chat=parts.chat,
-      tokenizer=parts.policy.tokenizer,
       model=parts.model,
       shardings=parts.shardings,
       mesh=parts.mesh,
       max_length=settings.rollout.max_length,
-      seed=settings.seed,
       on_step=on_step,
       stop=lambda: stop.requested,
     )

@@ -78,18 +78,29 @@ def test_failed_episodes_count_as_failures():
   assert metrics["failed_fraction"] == 0.5
 
 
-def test_the_first_cause_of_failed_episodes_is_said(monkeypatch, caplog):
+def evaluate(monkeypatch, episodes):
   async def run_tasks(actor, tasks, **_):
     del actor, tasks
-    failed = episode(0, status=EpisodeStatus.FAILED)
-    return [episode(1), failed, failed]
+    return episodes
 
   monkeypatch.setattr("arl_jax.evaluate.run_tasks", run_tasks)
-  asyncio.run(
+  return asyncio.run(
     evaluate_policy(None, [], samples_per_task=1, max_concurrent=1)  # pyright: ignore[reportArgumentType]
   )
+
+
+def test_the_first_cause_of_failed_episodes_is_said(monkeypatch, caplog):
+  failed = episode(0, status=EpisodeStatus.FAILED)
+  found = evaluate(monkeypatch, [episode(1), failed, failed])
+  assert found.metrics["pass@1"] == pytest.approx(1 / 3)
   assert "2 of 3 episodes" in caplog.text
   assert "boom" in caplog.text
+
+
+def test_an_evaluation_that_only_failed_measures_nothing(monkeypatch):
+  failed = episode(0, status=EpisodeStatus.FAILED)
+  with pytest.raises(RuntimeError, match="none of the 2 .*of task 't': boom"):
+    evaluate(monkeypatch, [failed, failed])
 
 
 def test_lengths_tools_and_truncation():

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from arl_jax.envs.environment import StepResult
-from arl_jax.episode import Message
+from arl_jax.episode import ROLES, Message
 
-ROLES = ("system", "user", "assistant", "tool")
 # The learner's rewards are float32.
 MAX_NUMBER = float(np.finfo(np.float32).max)
 # Halves of surrogate pairs: no text may hold one, and no tokenizer takes it.

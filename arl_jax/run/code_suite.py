@@ -6,6 +6,7 @@ import math
 import os
 from typing import ClassVar, Literal, NamedTuple
 
+from arl_jax.config import blame
 from arl_jax.envs import code_tasks, human_eval, reasoning_gym_tasks
 from arl_jax.envs.code_environment import (
   REWARDS,
@@ -133,11 +134,12 @@ def code_suite(settings: CodeSettings) -> Suite:
   how an episode goes. Those of a benchmark would show its solutions.
 
   Raises:
-    ValueError: a reward weight names nothing that is rewarded.
+    ValueError: a reward weight names nothing that is rewarded, or the package
+      of a source is missing.
     SandboxUnavailableError: the sandbox does not work on this machine.
-    ModuleNotFoundError: a package of an extra is missing.
   """
-  source = _SOURCES[settings.source](settings)
+  with blame("config.environment.source", settings.source):
+    source = _SOURCES[settings.source](settings)
   rewards = (*REWARDS, *source.rewards)
   reward_fns = select_rewards(settings.reward_weights, given=rewards)
   sandbox = LoopSandbox(lambda: _make_pool(settings))

@@ -17,9 +17,6 @@ from arl_jax.evaluate import Evaluation, evaluate_policy
 from arl_jax.run.oversampling import Oversampling
 from arl_jax.run.parts import RunParts
 
-# All runs are measured on the same held-out tasks, whatever their seed.
-_HELDOUT_SEED = 0
-
 Cursor = Mapping[str, Any]
 
 
@@ -248,7 +245,7 @@ async def measure_policy(parts: RunParts, engine: Engine) -> Evaluation:
       seed=seeds.mix_seed(parts.settings.seed, -1),
       temperature=settings.temperature,
     ),
-    parts.suite.heldout_tasks(settings.num_tasks, _HELDOUT_SEED),
+    parts.heldout_tasks(),
     samples_per_task=settings.samples_per_task,
     max_concurrent=parts.settings.engine.num_slots,
     timeout_seconds=parts.settings.rollout.group_timeout_seconds,

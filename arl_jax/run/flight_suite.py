@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import dataclasses
 from typing import ClassVar, Literal
 
+from arl_jax.config import blame
 from arl_jax.envs import flight_task_file, flight_tasks, flight_text
 from arl_jax.envs.flight_booking import FlightBookingEnv
 from arl_jax.episode import Task
@@ -103,7 +104,8 @@ def flight_booking_suite(settings: FlightSettings) -> Suite:
 
   def train_tasks(seed: int) -> list[Task]:
     if settings.task_file:
-      return flight_task_file.load_tasks(settings.task_file)
+      with blame("config.environment.task_file", settings.task_file):
+        return flight_task_file.load_tasks(settings.task_file)
     return tasks(settings.num_train_tasks, seed, "train")
 
   def demonstrate(

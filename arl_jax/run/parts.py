@@ -1,7 +1,8 @@
 """The parts of a run, assembled from its settings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent import futures
+import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -15,6 +16,8 @@ from arl_jax.actors.pool import Actor
 from arl_jax.actors.rollout import Limits
 from arl_jax.bridge import weights
 from arl_jax.bridge.engine import Engine
+from arl_jax.config import blame
+from arl_jax.episode import Task
 from arl_jax.learner import sharding
 from arl_jax.learner import state as state_lib
 from arl_jax.learner import update as update_lib
@@ -25,12 +28,14 @@ from arl_jax.models import kv_cache, transformer
 from arl_jax.run.initial_policy import InitialPolicy, make_initial_policy
 from arl_jax.run.settings import Settings
 from arl_jax.run.suite import Suite
-from arl_jax.run.suites import find_suite
+from arl_jax.run.suites import make_suite
 from arl_jax.text.chat import ChatFormat
 from arl_jax.types import LearnerState
 
 # Expert episodes that a small policy's tokenizer is trained on.
 _NUM_TOKENIZER_EPISODES = 1500
+# All runs are measured on the same held-out tasks, whatever their seed.
+_HELDOUT_SEED = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,6 +118,12 @@ class RunParts:
     """Copies learner weights for a reference policy."""
     return weights.make_copy(self.shardings)
 
+  def heldout_tasks(self) -> list[Task]:
+    """Makes the tasks that the policy is measured on."""
+    return self.suite.heldout_tasks(
+      self.settings.evaluation.num_tasks, _HELDOUT_SEED
+    )
+
   def actor(
     self, policy: Policy, *, name: str, seed: int, temperature: float
   ) -> Actor:
@@ -141,6 +152,14 @@ class RunParts:
     )
 
 
+def tokenizer_texts(suite: Suite, *, seed: int) -> Iterator[str]:
+  """Yields what the tokenizer of a small policy is trained on."""
+  for one in suite.demonstrate(_NUM_TOKENIZER_EPISODES, seed, 0.5, True):
+    for observations, action in one.turns:
+      yield from (message.content for message in observations)
+      yield action
+
+
 def assemble(
   settings: Settings,
   *,
@@ -153,26 +172,26 @@ def assemble(
     settings: of the run.
     saved_tokenizer: folder of the tokenizer that the run began with.
     devices: those to use; all that JAX sees by default.
+
+  Raises:
+    ConfigError: the environment or the policy cannot be made.
   """
-  suite = find_suite(settings.environment.name).make(settings.environment)
+  suite = make_suite(settings.environment)
 
-  def texts():
-    played = suite.demonstrate(
-      _NUM_TOKENIZER_EPISODES, settings.seed, 0.5, True
+  with (
+    contextlib.nullcontext()
+    if settings.policy.kind == "small"
+    else blame("config.policy.path", settings.policy.path)
+  ):
+    policy = make_initial_policy(
+      settings.policy,
+      texts=lambda: tokenizer_texts(suite, seed=settings.seed),
+      split_pattern=suite.split_pattern,
+      seed=settings.seed,
+      saved_tokenizer=saved_tokenizer,
     )
-    for one in played:
-      for observations, action in one.turns:
-        yield from (message.content for message in observations)
-        yield action
-
-  policy = make_initial_policy(
-    settings.policy,
-    texts=texts,
-    split_pattern=suite.split_pattern,
-    seed=settings.seed,
-    saved_tokenizer=saved_tokenizer,
-  )
-  mesh = sharding.make_mesh(settings.mesh, devices)
+  with blame("config.mesh", settings.mesh):
+    mesh = sharding.make_mesh(settings.mesh, devices)
   return RunParts(
     settings=settings,
     suite=suite,

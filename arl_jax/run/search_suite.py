@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from typing import ClassVar, Literal
 
+from arl_jax.config import blame
 from arl_jax.envs import (
   search_corpus,
   search_facts,
@@ -132,12 +133,12 @@ def search_suite(settings: SearchSettings) -> Suite:
   so that a policy learns to read and not to remember.
 
   Raises:
-    ValueError: a reward weight names nothing that is rewarded, or the corpus
-      or a file of tasks is not what it should be.
-    ModuleNotFoundError: a package of an extra is missing.
+    ValueError: a reward weight names nothing that is rewarded, or a corpus, an
+      index or a file of tasks is not what it should be.
   """
   reward_fns = select_rewards(settings.reward_weights, given=REWARDS)
-  passages = load_corpus(settings.corpus)
+  with blame("config.environment.corpus", settings.corpus):
+    passages = load_corpus(settings.corpus)
   index = open_index(passages, settings)
   source = search_tasks.TaskSource(
     search_facts.read_atlas(passages), levels=settings.levels
@@ -160,12 +161,14 @@ def search_suite(settings: SearchSettings) -> Suite:
 
   def train_tasks(seed: int) -> list[Task]:
     if settings.task_file:
-      return search_task_file.load_tasks(settings.task_file)
+      with blame("config.environment.task_file", settings.task_file):
+        return search_task_file.load_tasks(settings.task_file)
     return source.tasks(settings.num_train_tasks, seed=seed, split="train")
 
   def heldout_tasks(number: int, seed: int) -> list[Task]:
-    if settings.heldout_task_file:
-      return search_task_file.load_tasks(settings.heldout_task_file)[:number]
+    if file := settings.heldout_task_file:
+      with blame("config.environment.heldout_task_file", file):
+        return search_task_file.load_tasks(file)[:number]
     return source.tasks(number, seed=seed, split="heldout")
 
   @functools.cache
@@ -237,10 +240,19 @@ def load_corpus(corpus: str) -> list[Passage]:
 
 
 def open_index(passages: list[Passage], settings: SearchSettings) -> Index:
-  """Opens an index of the engine that a configuration names."""
-  if settings.engine == "tantivy":
-    return search_tantivy.TantivyIndex(passages)
-  if settings.engine == "dense":
-    encoder = SentenceEncoder(settings.encoder)
-    return DenseIndex(passages, encoder, path=settings.index_file)
-  return search_fts5.open_fts5(passages, path=settings.index_file or None)
+  """Opens an index of the engine that a configuration names.
+
+  Raises:
+    ConfigError: a key of `config.environment` is to blame that it cannot be.
+  """
+  engine, file = settings.engine, settings.index_file
+  if engine == "tantivy":
+    with blame("config.environment.engine", engine):
+      return search_tantivy.TantivyIndex(passages)
+  if engine == "dense":
+    with blame("config.environment.encoder", settings.encoder):
+      encoder = SentenceEncoder(settings.encoder)
+    with blame("config.environment.index_file", file):
+      return DenseIndex(passages, encoder, path=file)
+  with blame("config.environment.index_file", file):
+    return search_fts5.open_fts5(passages, path=file or None)

@@ -1,14 +1,20 @@
 """The environments that a configuration can name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
 import importlib
+import pathlib
 from typing import Any, NamedTuple
 
+from arl_jax import config as config_lib
 from arl_jax.run.airline_suite import AirlineSettings, airline_suite
 from arl_jax.run.code_suite import CodeSettings, code_suite
 from arl_jax.run.flight_suite import FlightSettings, flight_booking_suite
 from arl_jax.run.search_suite import SearchSettings, search_suite
 from arl_jax.run.suite import Suite
+from arl_jax.sandbox.sandbox import SandboxUnavailableError
+
+_PACKAGE = pathlib.Path(config_lib.__file__).resolve().parent
 
 
 class SuiteKind(NamedTuple):
@@ -65,3 +71,48 @@ def find_suite(name: str) -> SuiteKind:
       f" is {kind!r}; expected a SuiteKind."
     )
   return kind
+
+
+def make_suite(settings: Any) -> Suite:
+  """Makes the suite of an environment.
+
+  Args:
+    settings: its record, as `read_settings` makes it.
+
+  Raises:
+    ConfigError: they do not work, or something that they need is missing.
+  """
+  with blame_environment(settings):
+    return find_suite(settings.name).make(settings)
+
+
+@contextlib.contextmanager
+def blame_environment(settings: Any) -> Iterator[None]:
+  """Says that `config.environment` is to blame for what is refused inside.
+
+  That is what this package raises itself; all else may be a bug.
+
+  Args:
+    settings: the record of the section. A message that begins with one of its
+      fields is taken to be about it.
+
+  Raises:
+    ConfigError: instead of a ValueError, a missing package or sandbox.
+  """
+  try:
+    yield
+  except config_lib.ConfigError:
+    raise
+  except (ValueError, ModuleNotFoundError, SandboxUnavailableError) as error:
+    if not config_lib.raised_in(error, _PACKAGE):
+      raise
+    text = str(error)
+    if hasattr(settings, text.partition(" ")[0]):
+      message = f"config.environment.{text}"
+    else:
+      key = "name"
+      if isinstance(error, SandboxUnavailableError):
+        key = "sandbox"
+      value = getattr(settings, key, None)
+      message = f"config.environment.{key} is {value!r}: {text}"
+    raise config_lib.ConfigError(message) from error

@@ -2,9 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 import dataclasses
-import functools
-import itertools
-import logging
 from typing import Any
 
 from jax.sharding import Mesh
@@ -24,16 +21,8 @@ from arl_jax.learner.optimizer import (
 from arl_jax.learner.state import ModelFns
 from arl_jax.learner.surrogates import LossConfig, Terms
 from arl_jax.ops import losses
-from arl_jax.run.suite import Demonstration, Suite
-from arl_jax.synthesis.episode_dataset import open_episodes
-from arl_jax.synthesis.synthetic_episode import SyntheticEpisode
-from arl_jax.text.chat import ChatFormat
-from arl_jax.text.tokenizer import Tokenizer
 from arl_jax.types import Array, TrajectoryBatch
 
-_LOGGER = logging.getLogger(__name__)
-# Batches are drawn this many at a time and sorted by length within.
-_SORTED_TOGETHER = 8
 # There is no other policy, so what a loss measures of ratios means nothing.
 _METRICS = (
   "loss",
@@ -78,99 +67,30 @@ class WarmupSettings:
   optimizer: OptimizerConfig = OptimizerConfig()
 
 
-def demonstration_row(
-  demonstration: Demonstration,
-  *,
-  chat: ChatFormat,
-  tokenizer: Tokenizer,
-  trained: Sequence[bool] | None = None,
-) -> Row:
-  """Encodes a demonstration as the row that a policy would have seen.
-
-  The expert's actions stand where sampled tokens would, each with the stop
-  id that ends it, so that the policy learns to stop.
-
-  Args:
-    demonstration: what was read and written.
-    chat: renders what was read.
-    tokenizer: encodes what was written.
-    trained: whether each action is to be imitated; all if None. The tokens of
-      others keep their turn and are not in `action_mask`.
-  """
-  tokens: list[np.ndarray] = []
-  turn_ids: list[np.ndarray] = []
-  for turn, (observations, action) in enumerate(demonstration.turns):
-    context = (
-      chat.prompt_ids(observations)
-      if turn == 0
-      else chat.observation_ids(observations, finish_reason="stop")
-    )
-    sampled = [*tokenizer.encode(action), tokenizer.stop_ids[0]]
-    tokens += [context, np.asarray(sampled, np.int32)]
-    turn_ids += [
-      np.full(len(context), -1, np.int32),
-      np.full(len(sampled), turn, np.int32),
-    ]
-  turns = np.concatenate(turn_ids)
-  untrained = [turn for turn, yes in enumerate(trained or ()) if not yes]
-  return Row(
-    tokens=np.concatenate(tokens).astype(np.int32),
-    action_mask=(turns >= 0) & ~np.isin(turns, untrained),
-    turn_ids=turns,
-    behavior_logprobs=np.zeros(len(turns), np.float32),
-    policy_versions=np.full(len(turns), -1, np.int32),
-  )
-
-
-def synthetic_row(
-  episode: SyntheticEpisode, *, chat: ChatFormat, tokenizer: Tokenizer
-) -> Row:
-  """Encodes an episode that was stored, without what is not to be trained."""
-  return demonstration_row(
-    Demonstration(
-      turns=tuple((turn.observations, turn.action) for turn in episode.turns),
-      success=episode.success,
-    ),
-    chat=chat,
-    tokenizer=tokenizer,
-    trained=[turn.trained for turn in episode.turns],
-  )
-
-
 def run_warmup(
   params: Any,
+  batches: Iterator[Sequence[Row]],
   *,
   settings: WarmupSettings,
-  suite: Suite,
-  chat: ChatFormat,
-  tokenizer: Tokenizer,
   model: ModelFns,
   shardings: Any,
   mesh: Mesh,
   max_length: int,
-  seed: int,
   on_step: Callable[[int, dict[str, float]], None],
   stop: Callable[[], bool] = lambda: False,
 ) -> Any:
-  """Returns parameters after supervised learning on expert episodes.
+  """Returns parameters after supervised learning on rows to imitate.
 
   Args:
     params: initial weights, not donated.
-    settings: how long and on what.
-    suite: plays the experts.
-    chat: renders their episodes.
-    tokenizer: encodes their actions.
+    batches: of rows to imitate, one for each update or more.
+    settings: how long and how.
     model: the architecture as functions.
     shardings: of the parameters.
     mesh: the devices.
-    max_length: longest row; longer demonstrations are left out.
-    seed: of tasks and experts.
+    max_length: of the longest row.
     on_step: called with every step's number and metrics.
     stop: True to end after the current step.
-
-  Raises:
-    ValueError: no episode fits `max_length`, or `settings.episodes` is not
-      what it should be.
   """
   optimizer = make_optimizer(settings.optimizer)
   state = state_lib.init_state(params, optimizer, shardings=shardings)
@@ -187,12 +107,6 @@ def run_warmup(
       state.params, optimizer, shardings=shardings
     ),
     schedule=make_schedule(settings.optimizer),
-  )
-  batches = _batches(
-    _rows(settings, suite, chat, tokenizer, seed=seed),
-    settings,
-    max_length=max_length,
-    seed=seed,
   )
   for step in range(settings.num_steps):
     parts = list(_micro_batches(next(batches), settings, max_length))
@@ -251,77 +165,6 @@ def _weighted_cross_entropy(terms: Terms, config: LossConfig) -> Array:
   return terms.advantages * losses.masked_cross_entropy(
     terms.logprobs, terms.mask
   )
-
-
-def _rows(
-  settings: WarmupSettings,
-  suite: Suite,
-  chat: ChatFormat,
-  tokenizer: Tokenizer,
-  *,
-  seed: int,
-) -> Iterator[list[Row]]:
-  """Yields the rows of a few updates, again and again."""
-  number = settings.batch_size * _SORTED_TOGETHER
-  encode = functools.partial(synthetic_row, chat=chat, tokenizer=tokenizer)
-  if settings.episodes:
-    stored = open_episodes(settings.episodes)
-    order = _endless_order(len(stored), seed=seed)
-    while True:
-      yield [encode(stored[i]) for i in itertools.islice(order, number)]
-  for draw in itertools.count():
-    played = suite.demonstrate(
-      number, seed * 4096 + draw, settings.careful_fraction, settings.drill
-    )
-    yield [
-      demonstration_row(one, chat=chat, tokenizer=tokenizer) for one in played
-    ]
-
-
-def _endless_order(number: int, *, seed: int) -> Iterator[int]:
-  """Yields all indices in random order, then in another, and so on."""
-  for epoch in itertools.count():
-    yield from np.random.default_rng((seed, epoch)).permutation(number).tolist()
-
-
-def _batches(
-  draws: Iterator[list[Row]],
-  settings: WarmupSettings,
-  *,
-  max_length: int,
-  seed: int,
-) -> Iterator[Sequence[Row]]:
-  """Yields batches of rows of about the same length, in random order."""
-  rng = np.random.default_rng(seed)
-  size = settings.batch_size
-  warned = False
-  for drawn in draws:
-    if not drawn:
-      raise ValueError(
-        "there is nothing to imitate; set config.warmup.num_steps to 0, or name"
-        " a file of episodes in config.warmup.episodes"
-      )
-    rows = sorted((r for r in drawn if len(r) <= max_length), key=len)
-    if not rows:
-      raise ValueError(
-        "no episode to imitate fits config.rollout.max_length, which is"
-        f" {max_length}: the shortest has {min(map(len, drawn))} tokens; raise"
-        " it to that or more"
-      )
-    if len(rows) < len(drawn) and not warned:
-      warned = True
-      _LOGGER.warning(
-        "%d of the first %d episodes to imitate are left out, and those like"
-        " them: they are longer than config.rollout.max_length, %d tokens; the"
-        " longest has %d",
-        len(drawn) - len(rows),
-        len(drawn),
-        max_length,
-        max(map(len, drawn)),
-      )
-    starts = range(0, len(rows), size)
-    for index in rng.permutation(len(starts)):
-      yield rows[starts[index] : starts[index] + size]
 
 
 def _micro_batches(

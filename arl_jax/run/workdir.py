@@ -69,6 +69,11 @@ def fingerprint(config: config_lib.Section) -> str:
   return json.dumps(flat, sort_keys=True, indent=1) + "\n"
 
 
+def has_lock(workdir: str | pathlib.Path) -> bool:
+  """True if a run has begun in the folder, which may be over by now."""
+  return (pathlib.Path(workdir) / _LOCK_NAME).exists()
+
+
 @contextlib.contextmanager
 def lock_workdir(workdir: str | pathlib.Path) -> Iterator[None]:
   """Keeps other processes from writing into the folder meanwhile.

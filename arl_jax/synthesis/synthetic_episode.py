@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 from typing import Any
 
-from arl_jax.episode import Episode, Message, Task
+from arl_jax.episode import ROLES, Episode, Message, Task
 from arl_jax.trajectories.codec import get_field
 from arl_jax.trajectories.json_values import (
   decode_float,
@@ -167,15 +167,20 @@ def _decode_task(data: Mapping[str, Any]) -> Task:
 def _decode_turn(data: Any) -> SyntheticTurn:
   return SyntheticTurn(
     observations=tuple(
-      Message(
-        role=get_field(item, "role", str),
-        content=get_field(item, "content", str),
-      )
-      for item in get_field(data, "observations", list)
+      map(_decode_message, get_field(data, "observations", list))
     ),
     action=get_field(data, "action", str),
     trained=_get_bool(data, "trained"),
   )
+
+
+def _decode_message(data: Any) -> Message:
+  role = get_field(data, "role", str)
+  if role not in ROLES:
+    raise ValueError(
+      f"a message has the role {role!r}; expected one of {', '.join(ROLES)}"
+    )
+  return Message(role=role, content=get_field(data, "content", str))
 
 
 def _get_bool(data: Mapping[str, Any], name: str) -> bool:

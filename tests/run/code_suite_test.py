@@ -14,7 +14,7 @@ from arl_jax.actors.rollout import Limits
 from arl_jax.envs.code_questions import read_question
 from arl_jax.run import code_suite as code_suite_lib
 from arl_jax.run.code_suite import CodeSettings, code_suite
-from arl_jax.run.warmup import demonstration_row
+from arl_jax.run.imitation import demonstration_row
 from arl_jax.sandbox.sandbox import SandboxUnavailableError
 from arl_jax.synthesis.code_experts import expert_script
 from arl_jax.text.action_formats import render_code_block

@@ -10,8 +10,9 @@ from arl_jax.actors.policy import Completion, SamplingParams
 from arl_jax.actors.rollout import Limits, run_episode
 from arl_jax.envs import flight_tasks
 from arl_jax.episode import Row
-from arl_jax.run import warmup
+from arl_jax.run import imitation
 from arl_jax.run.flight_suite import FlightSettings, flight_booking_suite
+from arl_jax.run.warmup import WarmupSettings
 from arl_jax.text.chat import ChatFormat
 from arl_jax.text.tokenizer import train_tokenizer
 from arl_jax.text.tool_calls import Style
@@ -60,7 +61,7 @@ def test_a_demonstration_is_the_row_of_its_own_episode(style):
   tasks = flight_tasks.generate_tasks(number, seed=3, split="warmup")
   demonstrations = suite.demonstrate(number, 3, 0.5, False)
   for task, one in zip(tasks, demonstrations, strict=True):
-    row = warmup.demonstration_row(one, chat=chat, tokenizer=tokenizer)
+    row = imitation.demonstration_row(one, chat=chat, tokenizer=tokenizer)
     episode = asyncio.run(
       run_episode(
         Reciter(tokenizer, [action for _, action in one.turns]),
@@ -85,7 +86,7 @@ def test_a_demonstration_is_the_row_of_its_own_episode(style):
 def test_every_action_ends_with_a_trained_stop_id():
   suite, tokenizer, chat = parts()
   (one,) = suite.demonstrate(1, 5, 1.0, False)
-  row = warmup.demonstration_row(one, chat=chat, tokenizer=tokenizer)
+  row = imitation.demonstration_row(one, chat=chat, tokenizer=tokenizer)
   for turn in range(len(one.turns)):
     last = np.flatnonzero(row.turn_ids == turn)[-1]
     assert row.tokens[last] == tokenizer.stop_ids[0]
@@ -106,9 +107,9 @@ def batches_of(lengths, *, max_length):
   """The first batch of rows of these lengths, drawn again and again."""
   drawn = [row_of(length) for length in lengths]
   return next(
-    warmup._batches(
+    imitation._batches(
       iter([drawn, drawn]),
-      warmup.WarmupSettings(batch_size=8),
+      WarmupSettings(batch_size=8),
       max_length=max_length,
       seed=0,
     )
@@ -137,7 +138,7 @@ def test_episodes_that_are_too_long_are_counted(caplog):
 
 
 def test_having_nothing_to_imitate_says_what_to_change():
-  with pytest.raises(ValueError, match="is 5: the shortest has 7 tokens"):
+  with pytest.raises(ValueError, match="fits: the shortest has 7 tokens"):
     batches_of([9, 7], max_length=5)
-  with pytest.raises(ValueError, match="set config.warmup.num_steps to 0"):
+  with pytest.raises(ValueError, match="num_steps is 300; set it to 0"):
     batches_of([], max_length=5)
