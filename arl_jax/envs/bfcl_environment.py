@@ -31,6 +31,8 @@ from arl_jax.text.tool_calls import render_tool_call
 _TURN_USAGE = (
   "An answer without a call ends your turn; the user may then ask for more."
 )
+# The longest gold turn has 34.
+_MAX_CALLS_PER_ACTION = 64
 _NUM_EXAMPLES = 8
 
 
@@ -92,7 +94,12 @@ class BfclEnv:
     self._staged()
     results = [
       _as_refusal(result)
-      for result in await answer_tool_calls(action, self._tools, style="hermes")
+      for result in await answer_tool_calls(
+        action,
+        self._tools,
+        style="hermes",
+        max_calls_per_turn=_MAX_CALLS_PER_ACTION,
+      )
     ]
     turn = len(self._verdicts)
     answer = step_result(results)

@@ -9,11 +9,14 @@ A program is a fenced block, an answer is a tag:
     <answer>42</answer>
 
 Whichever opens first holds the other: a block inside an answer is part of the
-answer, as programs that are handed in are, and a tag in a program is text.
+answer, as programs that are handed in are, and a tag in a program is text. So
+it is in a block that is not closed, which goes on to the next block or to the
+end: what that holds is no answer. Nor is a tag that is not closed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import dataclasses
+import re
 
 from arl_jax.envs import search_tags
 from arl_jax.envs.search_tags import TagAttempt, TagStatus
@@ -26,6 +29,7 @@ from arl_jax.text.action_formats import (
 LANGUAGES = ("python", "py", "python3")
 ANSWER = search_tags.ANSWER
 _OPENING, _CLOSING = f"<{ANSWER}>", f"</{ANSWER}>"
+_TAG = re.compile(f"{_OPENING}|{_CLOSING}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,12 +59,11 @@ def read_action(action: str) -> tuple[Attempt, ...]:
     The attempts; none at all if the action is neither code nor answer.
   """
   blocks = parse_code_blocks(action, languages=LANGUAGES)
-  # Nobody knows where an unclosed block was meant to end, so tags count there.
-  closed = [b for b in blocks if b.status != BlockStatus.UNCLOSED]
-  outside = action
-  for block in closed:
-    length = block.end - block.start
-    outside = outside[: block.start] + "`" * length + outside[block.end :]
+  by_closed = {True: [], False: []}
+  for block in blocks:
+    by_closed[block.status != BlockStatus.UNCLOSED].append(block)
+  outside = _hide(action, by_closed[True])
+  outside = _hide(outside, _outside_of_answers(by_closed[False], outside))
   tags = search_tags.parse_tags(outside, names=(ANSWER,))
   attempts = [
     *_blocks(blocks, tags),
@@ -72,6 +75,34 @@ def read_action(action: str) -> tuple[Attempt, ...]:
 def write_answer(answer: str) -> str:
   """Writes an answer so that `read_action` reads it."""
   return f"{_OPENING}{answer}{_CLOSING}"
+
+
+def _hide(action: str, blocks: Iterable[CodeBlock]) -> str:
+  """Returns an action in which blocks hold no tags; all else stays in place."""
+  parts: list[str] = []
+  end = 0
+  for block in blocks:
+    parts += [action[end : block.start], "`" * (block.end - block.start)]
+    end = block.end
+  return "".join([*parts, action[end:]])
+
+
+def _outside_of_answers(
+  blocks: Iterable[CodeBlock], action: str
+) -> Iterator[CodeBlock]:
+  """Yields the unclosed blocks that no answer holds."""
+  last = action.rfind(_CLOSING)
+  tags = _TAG.finditer(action)
+  tag = next(tags, None)
+  is_open, end = False, 0
+  for block in blocks:
+    while tag is not None and tag.start() < block.start:
+      if tag.start() >= end:  # else it is text of the block before
+        is_open = tag.group() == _OPENING
+      tag = next(tags, None)
+    if not (is_open and block.start < last):
+      end = block.end
+      yield block
 
 
 def _blocks(

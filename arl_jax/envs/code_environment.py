@@ -5,7 +5,7 @@ How actions look is written in `code_actions`, what it reads in `code_output`,
 and how it is judged in `rewards/code.py` and by a `Judge`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import hashlib
 from typing import Protocol
 
@@ -39,6 +39,7 @@ REWARDS = (
 )
 PREMATURE = "error: answer alone, once you have read the output"
 NO_CODE = "error: write a program in ```python, or give <answer>"
+TOO_MANY = "not run: an action may have at most {} programs"
 _USAGE = """\
 To run a program, write
 ```python
@@ -111,6 +112,9 @@ class CodeEnv:
     sandbox: runs the programs; many episodes share one, and none closes it.
     judge: of answers; compares them with accepted ones by default.
     stateful: whether variables live on in the next program of the episode.
+    max_calls_per_turn: programs of one action that are run, the first ones. An
+      action takes so many times `timeout_seconds` at most, besides waiting for
+      the sandbox. Further ones are answered with an error, as malformed.
     timeout_seconds: of one program.
     memory_mb: of one program, or of the session.
     max_output_chars: that are shown of what a program prints.
@@ -128,6 +132,7 @@ class CodeEnv:
     *,
     judge: Judge | None = None,
     stateful: bool = False,
+    max_calls_per_turn: int = 4,
     timeout_seconds: float = 5.0,
     memory_mb: int = 128,
     max_output_chars: int = 500,
@@ -136,13 +141,16 @@ class CodeEnv:
     system_prompt: str | None = None,
   ):
     check_limits(timeout_seconds=timeout_seconds, memory_mb=memory_mb)
-    if max_output_chars < 1:
-      raise ValueError(
-        f"max_output_chars is {max_output_chars}; expected 1 or more"
-      )
+    for name, value in (
+      ("max_calls_per_turn", max_calls_per_turn),
+      ("max_output_chars", max_output_chars),
+    ):
+      if value < 1:
+        raise ValueError(f"{name} is {value}; expected 1 or more")
     self._sandbox = sandbox
     self._judge = judge or ExactAnswerJudge()
     self._stateful = stateful
+    self._max_calls_per_turn = max_calls_per_turn
     self._timeout_seconds = timeout_seconds
     self._memory_mb = memory_mb
     self._max_output_chars = max_output_chars
@@ -180,7 +188,7 @@ class CodeEnv:
     if self._answer is not None:
       raise RuntimeError("step() after the final answer; call reset() first")
     self._actions.append(action)
-    attempts = read_action(action)
+    attempts = self._bound(read_action(action))
     given = [each.answer for each in attempts if each.answer is not None]
     is_final = bool(given) and all(each.code is None for each in attempts)
     before = self._num_clean, self._num_unsupported
@@ -241,6 +249,17 @@ class CodeEnv:
     session, self._session = self._session, None
     if session is not None:
       await session.__aexit__(None, None, None)
+
+  def _bound(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Makes mistakes of the programs that are too many for one action."""
+    programs = [each for each in attempts if each.code is not None]
+    refused = programs[self._max_calls_per_turn :]
+    starts = {each.start for each in refused}
+    error = TOO_MANY.format(self._max_calls_per_turn)
+    return [
+      Attempt(start=each.start, error=error) if each.start in starts else each
+      for each in attempts
+    ]
 
   async def _respond(self, attempt: Attempt) -> tuple[str, bool]:
     """What an attempt is answered with, and whether it failed."""

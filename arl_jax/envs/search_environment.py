@@ -5,7 +5,7 @@ writes its calls as tags too (`search_tags`), or as JSON. How it is judged is
 written in `rewards/answers.py` and `rewards/search.py`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import hashlib
 from typing import Any, Literal
@@ -34,6 +34,7 @@ REWARDS = (
   "tool_errors",
 )
 PREMATURE = "error: answer alone, once you have read what was found"
+TOO_MANY = "not run: an action may have at most {} calls"
 NO_TAG = "error: search, open a passage, or give <answer>"
 _TAG_USAGE = """\
 To find passages: <search>words to look for</search>
@@ -73,6 +74,9 @@ class SearchEnv:
   Args:
     index: what is searched; many episodes may share one.
     style: `tags`, or `hermes` for calls in JSON; the answer is a tag in both.
+    max_calls_per_turn: calls of one action that are run, the first ones. An
+      action takes so many times `timeout_seconds` at most. Further ones are
+      answered with an error, as malformed.
     show_tools: whether a system message says how to call.
     system_prompt: text that the system message starts with; None for none.
     top_k: results of a search.
@@ -87,6 +91,7 @@ class SearchEnv:
     index: Index,
     *,
     style: SearchStyle = "tags",
+    max_calls_per_turn: int = 4,
     show_tools: bool = True,
     system_prompt: str | None = None,
     top_k: int = 3,
@@ -97,8 +102,13 @@ class SearchEnv:
   ):
     if style not in STYLES:
       raise ValueError(f"style is {style!r}; expected one of {STYLES}")
+    if max_calls_per_turn < 1:
+      raise ValueError(
+        f"max_calls_per_turn is {max_calls_per_turn}; expected 1 or more"
+      )
     self._index = index
     self._style: SearchStyle = style
+    self._max_calls_per_turn = max_calls_per_turn
     self._show_tools = show_tools
     self._system_prompt = system_prompt
     self._desk_options: dict[str, Any] = {
@@ -138,7 +148,7 @@ class SearchEnv:
     desk = self._stage()[1]
     if self._answer is not None:
       raise RuntimeError("step() after the final answer; call reset() first")
-    parts = sorted(self._read(action), key=lambda part: part.start)
+    parts = self._bound(sorted(self._read(action), key=lambda part: part.start))
     given = [part.answer for part in parts if part.answer is not None]
     is_final = bool(given) and not any(part.call for part in parts)
     texts: list[str] = []
@@ -193,13 +203,21 @@ class SearchEnv:
       names = (search_tags.ANSWER,)
       for attempt in tool_calls.parse_tool_calls(action, style="hermes"):
         yield _Part(start=attempt.start, call=attempt.call, error=attempt.error)
-        if attempt.status == tool_calls.CallStatus.UNCLOSED:
-          continue  # who knows where it was meant to end
-        # A tag in an argument is no answer.
+        # A tag in an argument is no answer, nor is one in an unclosed call.
         blank = "\n" * (attempt.end - attempt.start)
         action = action[: attempt.start] + blank + action[attempt.end :]
     for attempt in search_tags.parse_tags(action, names=names):
       yield _tag_part(attempt)
+
+  def _bound(self, parts: Sequence[_Part]) -> list[_Part]:
+    """Makes mistakes of the calls that are too many for one action."""
+    calls = [part for part in parts if part.call is not None]
+    starts = {part.start for part in calls[self._max_calls_per_turn :]}
+    error = TOO_MANY.format(self._max_calls_per_turn)
+    return [
+      _Part(start=part.start, error=error) if part.start in starts else part
+      for part in parts
+    ]
 
   async def _respond(self, part: _Part, desk: SearchDesk) -> tuple[str, bool]:
     """What an attempt is answered with, and whether it failed."""

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import dataclasses
 import functools
 import inspect
+import itertools
 import json
 
 from arl_jax.envs import tool_arguments
@@ -21,7 +22,8 @@ class AttemptResult:
 
   Attributes:
     attempt: where it is in the action, and how it parsed.
-    status: `ok`, a status of the parser, `unknown_tool`, or a `RunStatus`.
+    status: `ok`, a status of the parser, `too_many`, `unknown_tool`, or a
+      `RunStatus`.
     text: the observation.
     cost: what the call costs; 0 if no tool was run.
     cached: whether the answer was kept from an earlier call.
@@ -44,6 +46,7 @@ async def answer_tool_calls(
   tools: Mapping[str, Tool],
   *,
   style: tool_calls.Style,
+  max_calls_per_turn: int = 16,
   parallel: bool = False,
   max_concurrent: int = 8,
   cache: ToolCache | None = None,
@@ -56,6 +59,9 @@ async def answer_tool_calls(
     action: text of one turn.
     tools: by name.
     style: how calls are written.
+    max_calls_per_turn: calls that are run, the first ones; further ones are
+      answered with an error. So a turn ends after so many times the time limit
+      of a tool at most.
     parallel: run all attempts at once, for tools that do not depend on each
       other; else one after the other. One that fails or is late harms none of
       its siblings either way.
@@ -66,15 +72,24 @@ async def answer_tool_calls(
 
   Returns:
     One result per attempt, in the order of the text; none for a plain answer.
+
+  Raises:
+    ValueError: `max_calls_per_turn` is below 1, or the style is unknown.
   """
+  _check_max_calls(max_calls_per_turn)
   parameters = {name: tool.parameter_names for name, tool in tools.items()}
   attempts = tool_calls.parse_tool_calls(
     action, style=style, parameters=parameters
   )
   cache = ToolCache() if cache is None else cache
+  num_earlier = itertools.accumulate(
+    (attempt.call is not None for attempt in attempts), initial=0
+  )
   calls = [
     functools.partial(_answer, attempt, tools, style=style, cache=cache)
-    for attempt in attempts
+    if number < max_calls_per_turn or attempt.call is None
+    else functools.partial(_refuse, attempt, max_calls_per_turn)
+    for attempt, number in zip(attempts, num_earlier, strict=False)
   ]
   if parallel and len(calls) > 1:
     return await run_at_once(calls, max_concurrent=max_concurrent)
@@ -108,6 +123,18 @@ async def _answer(
     cost=answer.cost,
     cached=answer.cached,
   )
+
+
+async def _refuse(
+  attempt: tool_calls.ToolCallAttempt, most: int
+) -> AttemptResult:
+  text = f"error: not run: an action may have at most {most} calls"
+  return AttemptResult(attempt=attempt, status="too_many", text=text)
+
+
+def _check_max_calls(most: int) -> None:
+  if most < 1:
+    raise ValueError(f"max_calls_per_turn is {most}; expected 1 or more")
 
 
 def step_result(
@@ -183,6 +210,7 @@ class ToolEnvironment:
       a thread of its own, and so may take its time.
     style: how calls are written.
     show_tools: whether the prompt starts with the schemas.
+    max_calls_per_turn: calls of one action that are run.
     parallel: run the calls of one turn at once.
     max_concurrent: how many of them.
   """
@@ -194,6 +222,7 @@ class ToolEnvironment:
     *,
     style: tool_calls.Style = "hermes",
     show_tools: bool = True,
+    max_calls_per_turn: int = 16,
     parallel: bool = False,
     max_concurrent: int = 8,
   ):
@@ -204,9 +233,11 @@ class ToolEnvironment:
       raise ValueError(
         f"max_concurrent is {max_concurrent}; expected 1 or more"
       )
+    _check_max_calls(max_calls_per_turn)
     self._judge = judge
     self._style: tool_calls.Style = style
     self._show_tools = show_tools
+    self._max_calls_per_turn = max_calls_per_turn
     self._parallel, self._max_concurrent = parallel, max_concurrent
     self._cache = ToolCache()
     self._task: Task | None = None
@@ -229,6 +260,7 @@ class ToolEnvironment:
       action,
       self._tools,
       style=self._style,
+      max_calls_per_turn=self._max_calls_per_turn,
       parallel=self._parallel,
       max_concurrent=self._max_concurrent,
       cache=self._cache,

@@ -60,7 +60,43 @@ def test_attempts(action, expected):
   assert read(action) == expected
 
 
-def test_an_unclosed_block_does_not_swallow_an_answer():
-  unclosed, answer = read("```python\nprint(1)\n<answer>1</answer>")
-  assert unclosed.startswith("error the block is not closed")
-  assert answer == "answer 1"
+ANSWER = "<answer>1</answer>"
+OPEN = "```python\nprint(1)"
+UNCLOSED = "error the block is not closed"
+
+
+@pytest.mark.parametrize(
+  ("action", "expected"),
+  [
+    # Its program was never finished, so what it holds is no answer,
+    (f"{OPEN}\n{ANSWER}", [UNCLOSED]),
+    (f"Think.\n```\n{ANSWER}", [UNCLOSED]),
+    (f"{OPEN}\n{ANSWER}\n{ANSWER}", [UNCLOSED]),
+    # up to the next block; after that one, it is.
+    (
+      f"{OPEN}\n{ANSWER}\n{BLOCK}\n{ANSWER}",
+      [UNCLOSED, "code print(1)", "answer 1"],
+    ),
+    (f"```python\nx<answer>\n{OPEN}</answer>", [UNCLOSED] * 2),
+    # What came first stays an answer, and what it holds is a part of it.
+    (f"{ANSWER}\n{OPEN}", ["answer 1", UNCLOSED]),
+    (f"{ANSWER}\n{OPEN}\n{ANSWER}", ["answer 1", UNCLOSED]),
+    (f"<answer>\n{OPEN}\n</answer>", [f"answer {OPEN}"]),
+    (f"<answer>\n{OPEN}\n{OPEN}</answer>", [f"answer {OPEN}\n{OPEN}"]),
+    (
+      f"<answer>\n{OPEN}\n",
+      ["error <answer> without </answer>", UNCLOSED],
+    ),
+    # A stop token may come right after the last fence.
+    (f"{BLOCK}", ["code print(1)"]),
+    ("```python\nprint(1)\n``", [UNCLOSED]),
+    ("<answer>1</answe", ["error <answer> without </answer>"]),
+  ],
+)
+def test_what_is_unclosed_holds_no_answer(action, expected):
+  assert [one.partition(":")[0] for one in read(action)] == expected
+
+
+def test_many_unclosed_blocks_take_no_quadratic_time():
+  # A look at all tags for each block would take minutes.
+  assert len(read_action(f"```python\n{ANSWER}\n" * 20_000)) == 20_000

@@ -126,6 +126,35 @@ def test_an_answer_beside_a_program_came_before_it_was_read():
   assert play(PROGRAM + "\n" + RIGHT, RIGHT)[1]["success"] == 1.0
 
 
+def test_no_more_programs_of_an_action_run_than_may():
+  action = "\n".join(
+    render_code_block(f"x{n} = 1\nprint({n}, 'x0' in globals())")
+    for n in range(50)
+  )
+  refused = "error: not run: an action may have at most 4 programs"
+  (step, after), scores = play(action, action, stateful=True)
+  # The first ones do, and nothing is earned by the others.
+  assert texts(step) == [f"{n} True" for n in range(4)] + [refused] * 46
+  assert step.rewards["valid_code"] == after.rewards["valid_code"] == 4.0
+  assert (step.num_tool_calls, step.num_tool_errors) == (50, 46)
+  assert (scores["clean_runs"], scores["format"]) == (1.0, -1.0)
+  (step,), _ = play(f"{PROGRAM}\n{PROGRAM}\n{RIGHT}", max_calls_per_turn=1)
+  assert texts(step) == [
+    "42",
+    "error: not run: an action may have at most 1 programs",
+    PREMATURE,
+  ]
+  assert not step.terminated
+
+
+def test_an_answer_in_an_unfinished_program_is_none():
+  (step, last), scores = play(f"```python\nprint(6 * 7)\n{RIGHT}", RIGHT)
+  assert not step.terminated
+  assert [text.partition(":")[0] for text in texts(step)] == ["error"]
+  assert last.terminated
+  assert (scores["success"], scores["format"]) == (1.0, -1.0)
+
+
 def test_the_answer_is_never_read_from_an_output():
   echo = render_code_block("print('<answer>42</answer>')")
   steps, scores = play(echo, PROGRAM)
@@ -367,6 +396,8 @@ def test_misuse_is_explained():
     run_inline(environment.step(RIGHT))
   with pytest.raises(ValueError, match="max_output_chars is 0"):
     CodeEnv(TrustedSandbox(), max_output_chars=0)
+  with pytest.raises(ValueError, match="max_calls_per_turn is 0; expected 1"):
+    CodeEnv(TrustedSandbox(), max_calls_per_turn=0)
   with pytest.raises(ValueError, match="memory_mb is 1"):
     CodeEnv(TrustedSandbox(), memory_mb=1)
   with pytest.raises(ValueError, match="hidden.answers of task u is None"):

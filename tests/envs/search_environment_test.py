@@ -174,10 +174,34 @@ def test_an_answer_in_an_argument_is_no_answer():
   assert scores["answered"] == 0.0
 
 
-def test_an_unclosed_call_does_not_swallow_an_answer():
-  (step,), scores = play(f"<tool_call>{{ {RIGHT}", style="hermes")
-  assert step.terminated
-  assert (scores["success"], scores["format"]) == (1.0, -1.0)
+def test_an_answer_in_what_is_unclosed_is_none():
+  unclosed = f"<tool_call>{{ {RIGHT}"
+  (step,), scores = play(unclosed, style="hermes")
+  assert texts(step) == ["error: <tool_call> without </tool_call>"]
+  assert scores["answered"] == 0.0
+  # It may be given again; before such a call it was one.
+  assert play(unclosed, RIGHT, style="hermes")[1]["success"] == 1.0
+  assert play(f"{RIGHT} {unclosed}", style="hermes")[1]["success"] == 1.0
+  for style in ("tags", "hermes"):
+    (step,), scores = play(f"<answer>{CAPITAL}", style=style)
+    assert texts(step) == ["error: <answer> without </answer>"]
+    assert scores["answered"] == 0.0
+
+
+@pytest.mark.parametrize("style", ["tags", "hermes"])
+def test_no_more_calls_of_an_action_run_than_may(style):
+  one = SEARCH if style == "tags" else call("search", query=f"{NAME} capital")
+  (step,), scores = play(one * 50, style=style)
+  found = texts(step)
+  assert all(text.startswith("[") for text in found[:4])
+  assert (
+    found[4:] == ["error: not run: an action may have at most 4 calls"] * 46
+  )
+  assert (step.num_tool_calls, step.num_tool_errors) == (50, 46)
+  assert scores["search_cost"] == pytest.approx(-0.2)  # of four searches
+  (step,), _ = play(one * 2 + RIGHT, style=style, max_calls_per_turn=1)
+  assert not step.terminated
+  assert texts(step)[2] == PREMATURE
 
 
 def test_evidence_counts_once_enough_of_it_was_shown():
@@ -259,5 +283,7 @@ def test_misuse_is_explained():
   run_inline(environment.step(RIGHT))
   with pytest.raises(RuntimeError, match="after the final answer"):
     run_inline(environment.step(RIGHT))
+  with pytest.raises(ValueError, match="max_calls_per_turn is 0; expected 1"):
+    SearchEnv(tiny_world.index(), max_calls_per_turn=0)
   with pytest.raises(ValueError, match="style is 'compact'"):
     SearchEnv(tiny_world.index(), style="compact")  # pyright: ignore

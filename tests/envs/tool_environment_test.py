@@ -100,6 +100,36 @@ def test_one_bad_call_never_loses_its_siblings():
   assert not step.terminated
 
 
+@pytest.mark.parametrize("parallel", [False, True])
+def test_no_more_calls_of_a_turn_run_than_may(parallel):
+  ran = []
+  note = Tool(
+    name="note",
+    description="Notes.",
+    parameters={"type": "object", "properties": {"n": {"type": "integer"}}},
+    function=lambda n: ran.append(n),
+    inline=True,
+  )
+  calls = "<tool_call>{</tool_call>" + "".join(
+    call("note", n=n) for n in range(50)
+  )
+
+  async def step(**options):
+    environment = ToolEnvironment([note], judge, parallel=parallel, **options)
+    await environment.reset(Task(task_id="t", prompt=""), seed=0)
+    return await environment.step(calls)
+
+  found = asyncio.run(step())
+  assert ran == [*range(16)]
+  assert [message.content for message in found.observations[17:]] == [
+    "error: not run: an action may have at most 16 calls"
+  ] * 34
+  assert (found.num_tool_calls, found.num_tool_errors) == (51, 35)
+  assert not found.terminated
+  asyncio.run(step(max_calls_per_turn=2))
+  assert ran[16:] == [0, 1]
+
+
 def test_compact_style_reads_numbers():
   prompt, (step, _), score = play(
     ["add 1 | 2", "3"], style="compact", show_tools=False
@@ -154,6 +184,8 @@ def test_a_bug_in_the_judge_is_not_hidden(plain):
 
 
 def test_misuse_is_explained():
+  with pytest.raises(ValueError, match="max_calls_per_turn is 0; expected 1"):
+    ToolEnvironment([ADD], judge, max_calls_per_turn=0)
   with pytest.raises(ValueError, match="two tools share a name"):
     ToolEnvironment([ADD, ADD], judge)
   with pytest.raises(RuntimeError, match="reset"):
