@@ -26,7 +26,7 @@ from arl_jax.run.parts import RunParts, assemble
 from arl_jax.run.report import report_run
 from arl_jax.run.saves import Saves, Start
 from arl_jax.run.settings import read_settings
-from arl_jax.run.stop_signal import StopSignal, until_stopped
+from arl_jax.run.stop_signal import RunStopped, StopSignal, until_stopped
 from arl_jax.run.stored_batches import StoredBatches, check_steps
 from arl_jax.run.warmup import run_warmup
 from arl_jax.types import LearnerState
@@ -77,13 +77,19 @@ def train(
       workdir_lib.check_no_trajectories(workdir)
     if not settings.debug.samples and not resuming:
       check_steps(settings.debug.store, 0, settings.learner.num_steps)
-    parts = assemble(
-      settings,
-      saved_tokenizer=tokenizer if resuming else None,
-      devices=devices,
-    )
-    source = TaskSource(preflight.find_tasks(parts), seed=settings.seed)
-    lessons = None if resuming else _prepare_lessons(parts)
+    try:
+      parts = assemble(
+        settings,
+        saved_tokenizer=tokenizer if resuming else None,
+        devices=devices,
+      )
+      stop.check()
+      source = TaskSource(preflight.find_tasks(parts), seed=settings.seed)
+      lessons = None if resuming else _prepare_lessons(parts)
+      stop.check()
+    except RunStopped:
+      print("stopped before the first step; the same command starts again")
+      return {}
     # Whatever the user got wrong has been found by now: the run begins.
     if not used:
       held.enter_context(workdir_lib.lock_workdir(folder))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import sys
+import time
 from typing import Any
 
 # Metric and how the bar shows it.
@@ -14,18 +15,22 @@ _SHOWN = (
 )
 
 
+# Without a terminal, every tenth of a second would be a line in a log.
+_QUIET_SECONDS = 10.0
+
+
 class ProgressBar:
-  """Owns a line on stderr; a plain one without tqdm."""
+  """Owns a line on stderr; without tqdm, one every ten seconds."""
 
   def __init__(self, label: str, *, total: int, initial: int = 0):
     self._label, self._total, self._count = label, total, initial
     self._bar: Any = None
+    self._next_line = 0.0
     try:
       import tqdm
     except ImportError:
       return
-    # Without a terminal, every tenth of a second would be a line in a log.
-    quiet = 0.1 if sys.stderr.isatty() else 10.0
+    quiet = 0.1 if sys.stderr.isatty() else _QUIET_SECONDS
     self._bar = tqdm.tqdm(
       desc=label,
       total=total,
@@ -34,9 +39,9 @@ class ProgressBar:
       dynamic_ncols=True,
     )
 
-  def advance(self, metrics: Mapping[str, float]) -> None:
-    """Moves on by one step and shows its metrics."""
-    self._count += 1
+  def advance(self, metrics: Mapping[str, float], *, count: int = 1) -> None:
+    """Moves on by a step, or by several, and shows its metrics."""
+    self._count += count
     shown = {
       label: form.format(metrics[name])
       for name, label, form in _SHOWN
@@ -44,11 +49,18 @@ class ProgressBar:
     }
     if self._bar is not None:
       self._bar.set_postfix(shown, refresh=False)
-      self._bar.update()
-    else:
+      self._bar.update(count)
+    elif self._is_due():
       text = " ".join(f"{label}={value}" for label, value in shown.items())
       line = f"{self._label} {self._count}/{self._total} {text}"
-      print(line, file=sys.stderr)
+      print(line.rstrip(), file=sys.stderr, flush=True)
+
+  def _is_due(self) -> bool:
+    now = time.monotonic()
+    is_due = now >= self._next_line or self._count >= self._total
+    if is_due:
+      self._next_line = now + _QUIET_SECONDS
+    return is_due
 
   def close(self) -> None:
     """Leaves the line as it is."""

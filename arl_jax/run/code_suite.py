@@ -57,6 +57,7 @@ class CodeSettings:
     num_train_tasks: tasks of one epoch, at most.
     sandbox: `monty`, `subprocess` or `bubblewrap`; see docs/sandbox.md.
     stateful: whether variables live on in the next program of an episode.
+    max_calls_per_turn: programs of one action that are run; others are refused.
     timeout_seconds: of one program.
     memory_mb: of one program, or of a session.
     max_concurrent: programs that run at once; 0 is the number of processors.
@@ -72,7 +73,9 @@ class CodeSettings:
   """
 
   RANGES: ClassVar[dict[Range, str]] = {
-    Range(1): "num_train_tasks max_sessions max_output_chars",
+    Range(
+      1
+    ): "num_train_tasks max_calls_per_turn max_sessions max_output_chars",
     Range(0): "max_concurrent",
     Range(0, above=True): "timeout_seconds",
     Range(MIN_MEMORY_MB): "memory_mb",
@@ -87,6 +90,7 @@ class CodeSettings:
   num_train_tasks: int = 4096
   sandbox: Literal["monty", "subprocess", "bubblewrap"] = "monty"
   stateful: bool = False
+  max_calls_per_turn: int = 4
   timeout_seconds: float = 5.0
   memory_mb: int = 256
   max_concurrent: int = 0
@@ -151,6 +155,7 @@ def code_suite(settings: CodeSettings) -> Suite:
       sandbox,
       judge=judge,
       stateful=settings.stateful,
+      max_calls_per_turn=settings.max_calls_per_turn,
       timeout_seconds=settings.timeout_seconds,
       memory_mb=settings.memory_mb,
       max_output_chars=settings.max_output_chars,

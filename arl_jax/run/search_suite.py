@@ -58,6 +58,7 @@ class SearchSettings:
   Attributes:
     name: a key of `SUITES`.
     style: how calls look: `tags` as in Search-R1, or `hermes` (JSON).
+    max_calls_per_turn: calls of one action that are run; others are refused.
     show_tools: say in the prompt how to call.
     system_prompt: text of a system message; None for none of our own.
     corpus: `factbook`, or a file of passages, one JSON object a line.
@@ -81,7 +82,9 @@ class SearchSettings:
   """
 
   RANGES: ClassVar[dict[Range, str]] = {
-    Range(1): "num_train_tasks top_k snippet_chars max_passage_chars",
+    Range(1): (
+      "num_train_tasks max_calls_per_turn top_k snippet_chars max_passage_chars"
+    ),
     Range(0, above=True): "timeout_seconds",
     Range(0): "num_invented",
     Range(1, 4): "levels",
@@ -89,6 +92,7 @@ class SearchSettings:
 
   name: Literal["search"] = "search"
   style: Literal["tags", "hermes"] = "tags"
+  max_calls_per_turn: int = 4
   show_tools: bool = True
   system_prompt: str | None = None
   corpus: str = FACTBOOK
@@ -150,6 +154,7 @@ def search_suite(settings: SearchSettings) -> Suite:
     return SearchEnv(
       world,
       style=settings.style,
+      max_calls_per_turn=settings.max_calls_per_turn,
       show_tools=settings.show_tools,
       system_prompt=settings.system_prompt,
       top_k=settings.top_k,

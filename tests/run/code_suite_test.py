@@ -141,7 +141,9 @@ def test_what_a_program_prints_is_never_trained_on():
 @pytest.mark.parametrize("sandbox", ["subprocess", "bubblewrap"])
 def test_programs_are_limited_by_the_settings(sandbox):
   try:
-    suite = make(sandbox, timeout_seconds=0.5, memory_mb=128)
+    suite = make(
+      sandbox, timeout_seconds=0.5, memory_mb=128, max_calls_per_turn=2
+    )
   except SandboxUnavailableError as error:
     pytest.skip(str(error))
   (task,) = suite.heldout_tasks(1, 0)
@@ -153,12 +155,16 @@ def test_programs_are_limited_by_the_settings(sandbox):
       (await environment.step(render_code_block(code))).observations[0].content
       for code in ("while True: pass", "x = [0] * 10**9", "print(1)")
     ]
-    return told
+    several = "\n".join([render_code_block("print(1)")] * 3)
+    step = await environment.step(several)
+    return *told, [message.content for message in step.observations]
 
-  late, large, printed = asyncio.run(main())
+  late, large, printed, several = asyncio.run(main())
   assert late == "error: stopped after 0.5 seconds"
   assert large == "error: out of memory, which is 128 MiB"
   assert printed == "1"
+  assert several[:2] == ["1", "1"]
+  assert several[2].endswith("at most 2 programs")
 
 
 def test_a_missing_sandbox_is_found_before_any_episode(monkeypatch):

@@ -2,6 +2,10 @@
 
 from concurrent import futures
 import importlib.util
+import logging
+import os
+import signal
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,6 +17,7 @@ from arl_jax.envs.search_index import Passage
 from arl_jax.run import config_rules, dense_index
 from arl_jax.run.dense_index import DenseIndex, SentenceEncoder
 from arl_jax.run.settings import read_settings
+from arl_jax.run.stop_signal import RunStopped, StopSignal
 
 PASSAGES = [
   Passage(passage_id=f"p{n}", title=title, text=text)
@@ -38,8 +43,9 @@ class Letters:
   def __init__(self):
     self.num_texts = 0
 
-  def __call__(self, texts):
+  def __call__(self, texts, *, on_batch=lambda num_done: None):
     self.num_texts += len(texts)
+    on_batch(len(texts))
     counts = np.array(
       [
         [text.lower().count(chr(97 + n)) + 0.01 for n in range(26)]
@@ -74,7 +80,7 @@ class Twins:
 
   fingerprint = "twins"
 
-  def __call__(self, texts):
+  def __call__(self, texts, *, on_batch=lambda num_done: None):
     rng = np.random.default_rng(len(texts))
     vectors = np.full((len(texts), 4), 0.5, np.float32)
     return vectors + rng.uniform(-1e-7, 1e-7, vectors.shape).astype(np.float32)
@@ -123,6 +129,93 @@ def test_a_file_of_something_else_is_not_overwritten(tmp_path):
     assert path.read_bytes() == content
 
 
+class Slow(Letters):
+  """Encodes a text at a time; does something after the first."""
+
+  def __init__(self, after_first=lambda: None):
+    super().__init__()
+    self._after_first = after_first
+
+  def __call__(self, texts, *, on_batch=lambda num_done: None):
+    rows = []
+    for text in texts:
+      rows.append(super().__call__([text])[0])
+      if len(rows) == 1:
+        self._after_first()
+      on_batch(1)
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_encoding_and_leaves_no_file(
+  number, tmp_path, capsys
+):
+  before = signal.getsignal(number)
+  path = tmp_path / "vectors.npz"
+  slow = Slow(lambda: os.kill(os.getpid(), number))
+  with pytest.raises(RunStopped):
+    DenseIndex(PASSAGES, slow, path=path)
+  assert slow.num_texts == 1
+  assert "once more to stop at once" in capsys.readouterr().out
+  assert list(tmp_path.iterdir()) == []
+  assert signal.getsignal(number) == before
+  # A run that listens already is told, and one that was told starts nothing.
+  with StopSignal() as stop:
+    with pytest.raises(RunStopped):
+      DenseIndex(PASSAGES, Slow(lambda: os.kill(os.getpid(), number)))
+    assert stop.requested
+    late = Slow()
+    with pytest.raises(RunStopped):
+      DenseIndex(PASSAGES, late)
+    assert late.num_texts == 1
+  assert signal.getsignal(number) == before
+
+
+def test_a_signal_while_the_file_is_written_keeps_it(tmp_path, monkeypatch):
+  path = tmp_path / "vectors.npz"
+
+  def replace(source, target, replace=os.replace):
+    os.kill(os.getpid(), signal.SIGTERM)
+    replace(source, target)
+
+  monkeypatch.setattr(os, "replace", replace)
+  with pytest.raises(RunStopped):
+    DenseIndex(PASSAGES, Letters(), path=path)
+  assert list(tmp_path.iterdir()) == [path]
+  again = Letters()
+  DenseIndex(PASSAGES, again, path=path)
+  assert again.num_texts == 0
+
+
+def test_a_file_that_cannot_be_written_whole_leaves_none(tmp_path, monkeypatch):
+  def fail(number):
+    raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(os, "fsync", fail)
+  with pytest.raises(OSError, match="No space"):
+    DenseIndex(PASSAGES, Letters(), path=tmp_path / "vectors.npz")
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_is_shown_and_what_would_spare_the_wait_is_said(
+  tmp_path, monkeypatch, capsys, caplog
+):
+  many = [
+    Passage(passage_id=f"p{n:04}", title="a", text="b") for n in range(1000)
+  ]
+  DenseIndex(many, Letters(), path=tmp_path / "vectors.npz")
+  assert not caplog.records
+  assert "1000/1000" in capsys.readouterr().err
+  monkeypatch.setitem(sys.modules, "tqdm", None)  # not installed
+  DenseIndex(many, Slow())
+  lines = capsys.readouterr().err.splitlines()
+  assert [lines[0], lines[-1]] == ["passages 1/1000", "passages 1000/1000"]
+  (record,) = caplog.records
+  assert record.levelno == logging.WARNING
+  assert "1000 passages" in record.getMessage()
+  assert "config.environment.index_file" in record.getMessage()
+
+
 @MINILM
 def test_vectors_are_those_of_pytorch():
   # BertModel of transformers 5 with mean pooling, on torch 2.13.
@@ -141,7 +234,9 @@ def test_vectors_are_those_of_pytorch():
   # A thousand words, of which 254 and two special tokens are read.
   cut = [-0.008124, -0.095586, -0.038673, 0.049662, -0.043794, 0.02372]
   encoder = SentenceEncoder()
-  vectors = encoder(texts)
+  done = []
+  vectors = encoder(texts, on_batch=done.append)
+  assert sum(done) == len(texts)
   np.testing.assert_allclose(vectors[:, :7], firsts, atol=2e-5)
   cosines = vectors @ vectors.T
   np.testing.assert_allclose(

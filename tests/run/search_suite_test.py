@@ -158,6 +158,17 @@ def test_questions_can_come_from_files(corpus, tmp_path):
   assert suite.heldout_tasks(0, 0) == []
 
 
+def test_an_action_has_no_more_calls_than_the_settings_allow(corpus):
+  suite = search_suite(SearchSettings(corpus=corpus, max_calls_per_turn=1))
+
+  async def step():
+    environment = suite.make_environment()
+    await environment.reset(suite.train_tasks(0)[0], seed=0)
+    return await environment.step("<search>a capital</search>" * 2)
+
+  assert asyncio.run(step()).num_tool_errors == 1
+
+
 def test_the_index_file_is_kept(corpus, tmp_path):
   path = tmp_path / "index.sqlite"
   settings = SearchSettings(corpus=corpus, index_file=str(path))

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from arl_jax.run.stop_signal import StopSignal
+from arl_jax.run.stop_signal import RunStopped, StopSignal
 
 PATIENCE = 30
 
@@ -53,6 +53,23 @@ def test_a_signal_wakes_a_loop_that_sleeps(number):
   with StopSignal() as stop:
     run(work(stop))
     assert stop.requested
+
+
+def test_one_inside_another_shares_its_requests():
+  with StopSignal() as outer:
+    with StopSignal() as inner:
+      inner.check()
+      os.kill(os.getpid(), signal.SIGTERM)
+      assert outer.requested
+      with pytest.raises(RunStopped):
+        inner.check()
+      with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+    with StopSignal() as late:
+      assert late.requested
+  with StopSignal() as outer, StopSignal() as inner:
+    outer.request()
+    assert inner.requested
 
 
 def test_all_who_wait_are_woken_and_who_comes_later_does_not_wait():
