@@ -186,8 +186,11 @@ def _explain(error: Exception, argv: Sequence[str]) -> str | None:
   """Returns what the user did wrong, None if the configuration has a bug."""
   path = _config_path(argv)
   root = _root_cause(error)
-  if path and config_lib.raised_in(root, pathlib.Path(path).resolve()):
-    # get_config itself: a ValueError is its way to refuse a variant.
+  if path and any(
+    config_lib.raised_in(root, place)
+    for place in (pathlib.Path(path).resolve(), _PACKAGE)
+  ):
+    # get_config: a ValueError is its way to refuse a variant.
     return f"{path}: {root}" if isinstance(root, ValueError) else None
   if isinstance(error, SyntaxError | OSError):
     return _no_config(argv, f": {root}")

@@ -1,5 +1,6 @@
 """A configuration with every key at its default, to start one's own from."""
 
+from collections.abc import Callable, Mapping
 import dataclasses
 import types
 import typing
@@ -12,6 +13,8 @@ from arl_jax.run.suites import find_suite
 
 # Values that another section owns.
 _OWNED = {("engine", "max_length"), ("loss", "temperature")}
+# What shortens a run has the last word.
+_LAST = "runlocal"
 
 
 def default_config(environment: str) -> Any:
@@ -47,6 +50,33 @@ def default_config(environment: str) -> Any:
   return config
 
 
+def apply_variants(
+  config: Any,
+  names: str | None,
+  variants: Mapping[str, Callable[[Any], None]],
+) -> None:
+  """Changes a configuration by what follows the colon of its file's name.
+
+  Args:
+    config: an unlocked configuration.
+    names: of variants, with commas between; each goes over those before it, and
+      `runlocal` over all. None, or nothing, is none.
+    variants: what each changes.
+
+  Raises:
+    ValueError: there is no variant of a name; lists those that there are.
+  """
+  chosen = [name.strip() for name in names.split(",")] if names else []
+  for name in chosen:
+    if name not in variants:
+      raise ValueError(
+        f"there is no variant {name!r}; expected one of {', '.join(variants)},"
+        " or several with commas between, or none."
+      )
+  for name in sorted(chosen, key=lambda name: name == _LAST):
+    variants[name](config)
+
+
 def shrink(config: Any) -> None:
   """Makes a configuration two tiny steps long, to see that its parts fit.
 
@@ -55,6 +85,7 @@ def shrink(config: Any) -> None:
   """
   config.policy.update(
     kind="small",
+    path="",
     vocab_size=400,
     num_layers=1,
     model_dim=32,
@@ -62,13 +93,11 @@ def shrink(config: Any) -> None:
     num_kv_heads=1,
     head_dim=16,
     mlp_dim=64,
+    num_frozen_layers=0,
   )
-  # ConfigDict.update would keep the weights that are not named.
-  config.environment.reward_weights = {
-    "success": 1.0,
-    "turns": -0.01,
-    "tool_errors": -0.1,
-  }
+  config.environment.reward_weights.update(
+    {"turns": -0.01, "tool_errors": -0.1}
+  )
   # All of its turns are void, and its episodes cut off.
   config.filters.after_advantages = ("nonzero_advantages",)
   config.warmup.update(num_steps=4, batch_size=4, length_buckets=())

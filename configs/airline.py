@@ -18,7 +18,7 @@ Hardware: 2 CPU cores. Every key that can be set, with its default:
 arl_jax/default_config.py; what the keys mean: configs/flight_booking.py and
 docs/airline.md.
 
-Variants, after a colon:
+Variants, after a colon, alone or together, as in :smollm2,runlocal:
 
   configs/airline.py:smollm2   SmolLM2-135M-Instruct on the tasks of tau2-bench;
                                rows of up to 2,560 tokens, for an accelerator
@@ -29,9 +29,7 @@ from typing import Any
 
 from ml_collections import config_dict
 
-from arl_jax.default_config import default_config, shrink
-
-VARIANTS = ("smollm2", "runlocal")
+from arl_jax.default_config import apply_variants, default_config, shrink
 
 
 def get_config(variant: str | None = None) -> config_dict.ConfigDict:
@@ -90,19 +88,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   )
   config.evaluation.num_tasks = 200
 
-  if variant == "smollm2":
-    _use_smollm2(config)
-  elif variant == "runlocal":
-    shrink(config)
-    # Short rows are enough to see that all parts run.
-    config.environment.levels = (1, 2)
-    config.rollout.update(max_tokens_per_turn=24, max_length=320)
-    config.learner.packed_lengths = ()
-  elif variant:
-    raise ValueError(
-      f"there is no variant {variant!r}; expected one of "
-      f"{', '.join(VARIANTS)}, or none."
-    )
+  apply_variants(config, variant, VARIANTS)
   return config.lock()
 
 
@@ -158,3 +144,19 @@ def _use_smollm2(config: Any) -> None:
   )
   config.evaluation.num_tasks = 20
   config.checkpoint.every = 10
+
+
+def _shrink(config: Any) -> None:
+  """Two tiny steps; short rows are enough for generated requests."""
+  shrink(config)
+  config.rollout.max_tokens_per_turn = 24
+  if config.environment.kind == "generated":
+    config.environment.levels = (1, 2)
+    config.rollout.max_length = 320
+    config.learner.packed_lengths = ()
+
+
+VARIANTS = {
+  "smollm2": _use_smollm2,
+  "runlocal": _shrink,
+}

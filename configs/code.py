@@ -11,7 +11,7 @@ Hardware: 2 CPU cores. Results: experiments/code/README.md. Every key that can
 be set, with its default: arl_jax/default_config.py; what the keys mean:
 configs/flight_booking.py.
 
-Variants, after a colon:
+Variants, after a colon, alone or together, as in :human_eval,runlocal:
 
   configs/code.py:human_eval  programs for HumanEval, judged by hidden tests, by
                               SmolLM2-135M-Instruct; needs arl-jax[code]
@@ -22,9 +22,7 @@ from typing import Any
 
 from ml_collections import config_dict
 
-from arl_jax.default_config import default_config, shrink
-
-VARIANTS = ("human_eval", "runlocal")
+from arl_jax.default_config import apply_variants, default_config, shrink
 
 
 def get_config(variant: str | None = None) -> config_dict.ConfigDict:
@@ -79,15 +77,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   )
   config.evaluation.num_tasks = 200
 
-  if variant == "human_eval":
-    _use_human_eval(config)
-  elif variant == "runlocal":
-    shrink(config)
-  elif variant:
-    raise ValueError(
-      f"there is no variant {variant!r}; expected one of "
-      f"{', '.join(VARIANTS)}, or none."
-    )
+  apply_variants(config, variant, VARIANTS)
   return config.lock()
 
 
@@ -126,3 +116,9 @@ def _use_human_eval(config: Any) -> None:
     micro_batch_rows=4,
   )
   config.evaluation.num_tasks = 32
+
+
+VARIANTS = {
+  "human_eval": _use_human_eval,
+  "runlocal": shrink,
+}

