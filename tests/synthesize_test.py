@@ -19,7 +19,7 @@ from arl_jax.synthesis.episode_dataset import open_episodes
 from arl_jax.synthesis.episode_file import load_episodes
 from arl_jax.synthesis.flight_experts import ExpertMix
 from arl_jax.synthesis.replay import verify
-from arl_jax.synthesize import Options, format_counts, main, synthesize
+from arl_jax.synthesize import Options, main, synthesize
 from tests import toy_runs
 
 CONFIG = "--config=configs/flight_booking.py:runlocal"
@@ -186,7 +186,7 @@ def test_a_policys_successes_are_kept_and_its_failures_relabelled(
       workdir="run",
       number=30,
       num_samples=2,
-      max_per_task=2,
+      max_per_task=2 if method == "rejection" else 1,
       filters=False,
     )
     counts = synthesize(config, options)
@@ -205,12 +205,3 @@ def test_a_policys_successes_are_kept_and_its_failures_relabelled(
   assert num_failed == failed["failures"]["kept"] > 5
   assert failed["hindsight"]["given"] == num_failed
   assert 0 < len(relabelled) < num_failed
-
-
-def test_the_rarest_kinds_are_summed_up():
-  kinds = {f"kept/{k}": 20 - k for k in range(11)}
-  shown = format_counts({"graph": {"run": 200, "kept": 165, **kinds}})
-  lines = [line.split() for line in shown.splitlines()]
-  assert lines[:3] == [["graph"], ["run", "200"], ["kept", "165"]]
-  assert lines[-1] == ["kept/3", "others", str(12 + 11 + 10)]
-  assert len(lines) == 12

@@ -72,6 +72,36 @@ class InitialPolicy:
   params: Any
 
 
+def make_tokenizer(
+  settings: PolicySettings,
+  *,
+  texts: Callable[[], Iterable[str]],
+  split_pattern: str,
+  saved_tokenizer: pathlib.Path | None = None,
+) -> Tokenizer:
+  """Loads or trains the tokenizer of a policy, without its weights.
+
+  Args:
+    settings: which policy.
+    texts: what a small policy's tokenizer is trained on.
+    split_pattern: pieces of text that its merges never cross.
+    saved_tokenizer: folder of the tokenizer that the run began with, so that a
+      resume of a small policy reads the same ids; None trains one.
+
+  Raises:
+    ValueError: if a file is missing or not what it should be.
+  """
+  if settings.kind == "small":
+    if saved_tokenizer is not None:
+      return load_tokenizer(saved_tokenizer)
+    return train_tokenizer(
+      texts(), vocab_size=settings.vocab_size, split_pattern=split_pattern
+    )
+  if settings.kind == "gguf":
+    return tokenizer_from_gguf(_gguf_path(settings))
+  return load_tokenizer(settings.path)
+
+
 def make_initial_policy(
   settings: PolicySettings,
   *,
@@ -84,11 +114,10 @@ def make_initial_policy(
 
   Args:
     settings: which one.
-    texts: what a small policy's tokenizer is trained on.
-    split_pattern: pieces of text that its merges never cross.
+    texts: see `make_tokenizer`, as for the next.
+    split_pattern: pieces of text that merges never cross.
     seed: of a small policy's weights.
-    saved_tokenizer: folder of the tokenizer that the run began with, so that a
-      resume of a small policy reads the same ids; None trains one.
+    saved_tokenizer: folder of the tokenizer that the run began with.
 
   Raises:
     ValueError: if a file is missing or not what it should be.
@@ -96,13 +125,13 @@ def make_initial_policy(
   dtype = settings.dtype
   if dtype == "auto":
     dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+  tokenizer = make_tokenizer(
+    settings,
+    texts=texts,
+    split_pattern=split_pattern,
+    saved_tokenizer=saved_tokenizer,
+  )
   if settings.kind == "small":
-    if saved_tokenizer is not None:
-      tokenizer = load_tokenizer(saved_tokenizer)
-    else:
-      tokenizer = train_tokenizer(
-        texts(), vocab_size=settings.vocab_size, split_pattern=split_pattern
-      )
     padded = -(-tokenizer.vocab_size // _VOCAB_MULTIPLE) * _VOCAB_MULTIPLE
     model = ModelConfig(
       vocab_size=padded,
@@ -117,13 +146,10 @@ def make_initial_policy(
   elif settings.kind == "gguf":
     from arl_jax.models import gguf
 
-    path = settings.path or gguf.smollm2_path()
-    tokenizer = tokenizer_from_gguf(path)
-    model, params = gguf.load_gguf(path, dtype="float32")
+    model, params = gguf.load_gguf(_gguf_path(settings), dtype="float32")
   else:
     from arl_jax.models import load
 
-    tokenizer = load_tokenizer(settings.path)
     model, params = load.load_hf(settings.path, dtype="float32")
   if tokenizer.vocab_size > model.vocab_size:
     raise ValueError(
@@ -138,3 +164,9 @@ def make_initial_policy(
     scan_unroll=settings.scan_unroll,
   )
   return InitialPolicy(tokenizer=tokenizer, model=model, params=params)
+
+
+def _gguf_path(settings: PolicySettings) -> str | pathlib.Path:
+  from arl_jax.models import gguf
+
+  return settings.path or gguf.smollm2_path()

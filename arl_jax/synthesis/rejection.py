@@ -1,8 +1,9 @@
 """Rejection sampling: play each task often, keep what a verifier accepts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 import dataclasses
+import itertools
 
 from arl_jax.episode import Episode, Task
 from arl_jax.synthesis.synthetic_episode import SyntheticEpisode, from_episode
@@ -49,6 +50,7 @@ async def rejection_sample(
   accept: Callable[[Episode], bool] = solved,
   max_per_task: int = 1,
   max_concurrent: int = 64,
+  stop: Callable[[], Awaitable[None]] | None = None,
 ) -> RejectionResult:
   """Plays tasks with a policy and keeps episodes that a verifier accepts.
 
@@ -61,6 +63,8 @@ async def rejection_sample(
     max_per_task: most episodes kept of one task, the first that are accepted
       by the order of their members.
     max_concurrent: episodes that run at the same time.
+    stop: returns when it is time to end early. Episodes that have not ended by
+      then are cancelled and not counted; what was played is kept.
 
   Raises:
     ValueError: a number is below 1, or two tasks share an id.
@@ -80,16 +84,28 @@ async def rejection_sample(
     async with gate:
       return await play(tasks[ordinal], ordinal, member)
 
+  async def end(samples: Iterable[asyncio.Task[Episode]]) -> None:
+    if stop is not None:
+      await stop()
+      for one in samples:
+        one.cancel()
+
   async with asyncio.TaskGroup() as group:
     running = [
       [group.create_task(sample(o, m)) for m in range(num_samples)]
       for o in range(len(tasks))
     ]
+    flat = list(itertools.chain.from_iterable(running))
+    ending = asyncio.create_task(end(flat))
+    try:
+      await asyncio.gather(*flat, return_exceptions=True)
+    finally:
+      ending.cancel()
   counts = {name: 0 for name in COUNTS}
   kept: list[SyntheticEpisode] = []
   rates: dict[str, float] = {}
   for task, members in zip(tasks, running, strict=True):
-    episodes = [member.result() for member in members]
+    episodes = [one.result() for one in members if not one.cancelled()]
     finished = [e for e in episodes if e.status.finished and e.turns]
     accepted = [e for e in finished if accept(e)]
     chosen = _first_different(accepted, max_per_task)
