@@ -66,19 +66,21 @@ def _check_prompts(parts: RunParts, tasks: Sequence[Task], kind: str) -> None:
   long = [length for length in lengths if length >= limit]
   if not long:
     return
-  found = (
-    f"config.rollout.max_length is {limit} tokens, but of {len(lengths)}"
-    f" prompts of tasks {kind} {len(long)} leave no room in it for an action:"
-    f" they have {min(lengths)} to {max(lengths)} tokens"
-  )
   turn = parts.settings.rollout.max_tokens_per_turn
-  advice = (
-    f"set it to {max(lengths) + turn} (the longest prompt and"
-    f" config.rollout.max_tokens_per_turn, {turn}) or more"
+  found = (
+    f"config.rollout.max_length is {limit}, but {len(long)} of {len(lengths)}"
+    f" prompts of tasks {kind} leave no room in it for an action: they have"
+    f" {_span(lengths)} tokens; expected {max(lengths) + turn} or more, for the"
+    f" longest and config.rollout.max_tokens_per_turn, {turn}"
   )
   if len(long) == len(lengths):
-    raise ConfigError(f"{found}; {advice}.")
-  _LOGGER.warning("%s; episodes of such tasks fail; %s", found, advice)
+    raise ConfigError(found)
+  _LOGGER.warning("%s. Episodes of such tasks will fail", found)
+
+
+def _span(lengths: Sequence[int]) -> str:
+  low, high = min(lengths), max(lengths)
+  return str(low) if low == high else f"{low} to {high}"
 
 
 async def _measure_prompts(

@@ -49,14 +49,22 @@ class EpisodeDataset(Sequence[SyntheticEpisode]):
         f"{folder} is not a prepared dataset: it has no {_INFO_FILE}. Expected"
         " a folder that python -m arl_jax.synthesize wrote"
       )
-    builder = _tfds().builder_from_directory(str(version))
-    if builder.info.features is None or "record" not in builder.info.features:
+    tfds = _tfds()
+    try:
+      builder = tfds.builder_from_directory(str(version))
+      features = builder.info.features
+      self._source: Any = builder.as_data_source(split=SPLIT)
+    # What is damaged gives errors of all kinds.
+    except Exception as error:
+      raise ValueError(
+        f"{folder} cannot be read ({error}); write the dataset again"
+      ) from error
+    if features is None or "record" not in features:
       raise ValueError(
         f"{folder} is a dataset without the feature `record`; expected one of"
         " synthetic episodes"
       )
     self._folder = folder
-    self._source: Any = builder.as_data_source(split=SPLIT)
 
   def __len__(self) -> int:
     return len(self._source)
@@ -78,8 +86,9 @@ class EpisodeDataset(Sequence[SyntheticEpisode]):
       raise IndexError(f"episode {index} of {len(self)}")
     try:
       return decode_synthetic(json.loads(self._source[place]["record"]))
-    except ValueError as error:
-      raise ValueError(f"{self._folder}, episode {place}: {error}") from None
+    # As above; or what is read is None.
+    except Exception as error:
+      raise ValueError(f"{self._folder}, episode {place}: {error}") from error
 
 
 def prepare_dataset(
