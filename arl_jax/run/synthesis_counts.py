@@ -38,6 +38,9 @@ _NOTHING = {
     "Play more with --number, or keep all with --filters=false",
   ),
 }
+_NO_FAILURES = (
+  "Have the experts fail more often with a lower config.warmup.careful_fraction"
+)
 _TOO_LONG = (
   "Raise config.rollout.max_length, or keep what cannot be trained on with it"
   " with --filters=false"
@@ -71,8 +74,11 @@ def explain_nothing(counts: Counts, *, workdir: str | None) -> str:
       empty = stage
       break
   why, advice = _NOTHING[empty]
-  if counts[empty].get("too_many_tokens"):
+  numbers = counts[empty]
+  if numbers.get("too_many_tokens"):
     advice = _TOO_LONG
+  elif empty == "hindsight" and numbers["given"] == numbers["succeeded"]:
+    advice = _NO_FAILURES
   return f"{why.format(workdir=workdir)} ({'; '.join(told)}). {advice}"
 
 

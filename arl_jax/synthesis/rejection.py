@@ -50,7 +50,7 @@ async def rejection_sample(
   accept: Callable[[Episode], bool] = solved,
   max_per_task: int = 1,
   max_concurrent: int = 64,
-  stop: Callable[[], Awaitable[None]] | None = None,
+  stop: Callable[[], Awaitable[object]] | None = None,
 ) -> RejectionResult:
   """Plays tasks with a policy and keeps episodes that a verifier accepts.
 

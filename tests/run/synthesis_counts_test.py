@@ -29,7 +29,8 @@ def test_the_rarest_kinds_are_summed_up():
         "hindsight": {"given": 9, "succeeded": 9, "kept": 0},
       },
       "no failure achieved what another request asks for (experts: 9 played,"
-      " 9 succeeded; hindsight: 9 given, 9 succeeded). Play more with --number",
+      " 9 succeeded; hindsight: 9 given, 9 succeeded). Have the experts fail"
+      " more often with a lower config.warmup.careful_fraction",
     ),
     # The first stage that kept nothing counts, not the filters behind it.
     (

@@ -74,6 +74,48 @@ def test_no_more_than_the_bound_run_at_once():
   assert most == 4
 
 
+def test_what_was_played_by_a_stop_is_kept():
+  stop = asyncio.Event()
+  played = []
+
+  async def get_stuck(task, ordinal, member):
+    if task.task_id == "b" or member > 2:
+      await asyncio.Event().wait()
+    episode = await play(task, ordinal, member)
+    played.append(episode)
+    if len(played) == 6:
+      stop.set()
+    return episode
+
+  async def work():
+    return await rejection_sample(
+      get_stuck, TASKS, num_samples=5, max_per_task=9, stop=stop.wait
+    )
+
+  result = asyncio.run(asyncio.wait_for(work(), 30))
+  assert [e.actions for e in result.episodes] == [("x+",)]
+  assert result.counts["played"] == 6
+  assert result.counts["unfinished"] == 3
+  assert result.success_rates == {"a": 2 / 3}
+
+
+def test_what_playing_raises_ends_it():
+  async def fail(task, ordinal, member):
+    if task.task_id == "b":
+      raise RuntimeError("broken")
+    await asyncio.Event().wait()
+    return await play(task, ordinal, member)
+
+  async def work():
+    await rejection_sample(
+      fail, TASKS, num_samples=1, stop=asyncio.Event().wait
+    )
+
+  with pytest.raises(ExceptionGroup, match="unhandled errors") as found:
+    asyncio.run(asyncio.wait_for(work(), 30))
+  assert "broken" in str(found.value.exceptions[0])
+
+
 def test_bad_arguments_are_named():
   with pytest.raises(ValueError, match="max_per_task is 0"):
     sample(max_per_task=0)
