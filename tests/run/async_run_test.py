@@ -250,14 +250,28 @@ def test_a_broken_environment_ends_the_run_with_the_first_cause(
 
     async def reset(self, task, *, seed):
       Closed.count += 1
-      raise OSError(f"the desk is closed, visit {Closed.count}")
+      # It is open for a look at 8 prompts and 1 held-out one, and for the
+      # evaluation.
+      if Closed.count > 10:
+        raise OSError(f"the desk is closed, visit {Closed.count}")
+      return await super().reset(task, seed=seed)
 
   use_desk(monkeypatch, Closed)
   config = make_async(failures__max_in_a_row=20)
-  # The first visit is the evaluation's, whose failures are only counted.
-  with pytest.raises(RuntimeError, match="first cause: .*closed, visit 2\n"):
+  with pytest.raises(RuntimeError, match="first cause: .*closed, visit 11\n"):
     run(config, tmp_path)
-  assert 20 < Closed.count < 60
+  assert 30 < Closed.count < 70
+
+
+def test_an_evaluation_that_only_failed_is_not_recorded(tmp_path, monkeypatch):
+  class Broken(Desk):
+    async def step(self, action):
+      raise OSError("the desk is on fire")
+
+  use_desk(monkeypatch, Broken)
+  with pytest.raises(RuntimeError, match="none of the 1 .*desk is on fire"):
+    run(make_config(), tmp_path)
+  assert records(tmp_path, "eval") == []
 
 
 async def never():
@@ -301,10 +315,11 @@ def test_a_deaf_environment_costs_its_episode(tmp_path, monkeypatch):
     rollout__episode_timeout_seconds=100.0,
     rollout__group_timeout_seconds=15.0,
     learner__num_steps=1,
+    evaluation__num_tasks=2,
   )
   assert run(config, tmp_path)["failed_fraction"] == 0.0
   before, after = records(tmp_path, "eval")
-  assert (before["failed_fraction"], after["failed_fraction"]) == (1.0, 0.0)
+  assert (before["failed_fraction"], after["failed_fraction"]) == (0.5, 0.0)
   statuses = [
     str(episode.status)
     for _, groups in groups_of(tmp_path)
