@@ -155,6 +155,7 @@ def summarize(
     "held_out": [[r["step"], r[_PASS]] for r in evals],
     "success": [r["success"] for r in steps],
     "reward": [r["reward/mean"] for r in steps],
+    "failed": warm_start.failed_of([*evals, *steps]),
     "seconds_per_step": warm_start.mean_of(
       steps[_NUM_COMPILING_STEPS:] or steps, "timing_s/step"
     ),
@@ -204,7 +205,8 @@ def table(study: Study, results: Sequence[Mapping[str, Any]]) -> str:
     *study.during,
     "seconds a step",
   )
-  return warm_start.markdown(header, rows)
+  note = warm_start.failures_note(results)
+  return warm_start.markdown(header, rows) + note
 
 
 def _describe(values: Sequence[float | None], *, bounds: bool = True) -> str:

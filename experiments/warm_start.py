@@ -177,6 +177,23 @@ def max_of(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
   return max(found, default=None)
 
 
+def failed_of(records: Sequence[Mapping[str, Any]]) -> float:
+  """Returns the largest share of episodes that failed with an error."""
+  return max_of(records, "failed_fraction") or 0.0
+
+
+def failures_note(results: Sequence[Mapping[str, Any]]) -> str:
+  """Says in how many runs episodes failed; empty if in none."""
+  shares = [share for r in results if (share := r.get("failed", 0.0)) > 0]
+  if not shares:
+    return ""
+  return (
+    f"\n\nIn {len(shares)} of {len(results)} runs episodes failed with an"
+    f" error, up to {max(shares):.3f} of a step or an evaluation; they count as"
+    " not solved."
+  )
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   """Returns a table; the first column is text, the others are as given."""
   lines = [header, ["---"] * len(header), *rows]

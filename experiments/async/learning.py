@@ -214,6 +214,7 @@ def summarize(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     "pass@1/before": evals[0]["pass@1"],
     "pass@1/after": evals[-1]["pass@1"],
     "pass@1/best": max(r["pass@1"] for r in evals),
+    "failed": warm_start.failed_of([*evals, *steps]),
     "success/last": sum(success[-_NUM_LAST_STEPS:])
     / len(success[-_NUM_LAST_STEPS:]),
     **{name: warm_start.mean_of(steps, name) for name in _MEANS},
@@ -281,7 +282,8 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     "cut or masked",
     "seconds a step",
   )
-  return warm_start.markdown(header, rows)
+  note = warm_start.failures_note(results)
+  return warm_start.markdown(header, rows) + note
 
 
 def describe(

@@ -91,6 +91,11 @@ def test_the_table_has_means_and_bounds_over_seeds(tmp_path):
   assert len(lines) == 4
   path = ablation.draw(study, results, tmp_path / "curve.png")
   assert path.stat().st_size > 1000
+  results[0]["failed"] = 0.125
+  assert ablation.table(study, results).endswith(
+    "In 1 of 3 runs episodes failed with an error, up to 0.125 of a step or an"
+    " evaluation; they count as not solved."
+  )
 
 
 @pytest.mark.slow

@@ -133,10 +133,14 @@ def test_a_result_has_the_means_of_steps_that_learned(learning: ModuleType):
     for step in range(8)
   ]
   steps[3] |= {"ess": 0.5, "clip_fraction/low": 0.25, "clip_fraction/high": 0}
-  evals = [{"phase": "eval", "pass@1": rate} for rate in (0.25, 0.75, 0.5)]
+  evals = [
+    {"phase": "eval", "pass@1": rate, "failed_fraction": rate / 4}
+    for rate in (0.25, 0.75, 0.5)
+  ]
   found = learning.summarize([evals[0], *steps, *evals[1:]])
   rates = [found[f"pass@1/{name}"] for name in ("before", "after", "best")]
   assert rates == [0.25, 0.5, 0.75]
+  assert found["failed"] == 0.1875
   assert found["success/last"] == pytest.approx(0.5)
   assert (found["ess"], found["clipped"]) == (0.5, 0.25)
   assert (found["engine_kl"], found["corrected"]) == (None, None)
