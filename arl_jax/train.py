@@ -25,9 +25,9 @@ from arl_jax.run.learners import Learner, PolicyLearner, SimulatedLearner
 from arl_jax.run.parts import RunParts, assemble
 from arl_jax.run.report import report_run
 from arl_jax.run.saves import Saves, Start
-from arl_jax.run.settings import read_settings
+from arl_jax.run.settings import Settings, read_settings
 from arl_jax.run.stop_signal import RunStopped, StopSignal, until_stopped
-from arl_jax.run.stored_batches import StoredBatches, check_steps
+from arl_jax.run.stored_batches import StoredBatches, check_store
 from arl_jax.run.warmup import run_warmup
 from arl_jax.types import LearnerState
 
@@ -74,9 +74,7 @@ def train(
     if resuming:
       workdir_lib.check_workdir(config, workdir)
     else:
-      workdir_lib.check_no_trajectories(workdir)
-    if not settings.debug.samples and not resuming:
-      check_steps(settings.debug.store, 0, settings.learner.num_steps)
+      _check_new(settings, workdir)
     try:
       parts = assemble(
         settings,
@@ -170,6 +168,17 @@ def open_checkpoint(
     )
     restored = store.restore(None, parts.abstract_state())
     yield parts, restored.state, restored.extras
+
+
+def _check_new(settings: Settings, workdir: str) -> None:
+  """Looks whether a run can begin here, and has the store that it needs."""
+  workdir_lib.check_no_trajectories(workdir)
+  if not settings.debug.samples:
+    check_store(
+      settings.debug.store,
+      num_steps=settings.learner.num_steps,
+      rollout=settings.rollout,
+    )
 
 
 async def _train(

@@ -13,7 +13,7 @@ from arl_jax import config as config_lib
 from arl_jax import train as train_lib
 from arl_jax.evaluate import Evaluation
 from arl_jax.export import export_checkpoint
-from arl_jax.run import warmup
+from arl_jax.run import warmup, workdir
 from tests.toy_runs import make_config, records, restored, run
 
 pytestmark = pytest.mark.usefixtures("compile_cache")
@@ -136,14 +136,27 @@ def test_a_task_file_with_a_bad_line_names_it(tmp_path):
   with pytest.raises(ValueError, match="line 3"):
     run(config, tmp_path / "run")
   # Nothing has begun, so the corrected file may use the same folder.
-  assert not (tmp_path / "run" / "fingerprint.json").exists()
-  assert not (tmp_path / "run" / "metrics.jsonl").exists()
+  assert not (tmp_path / "run").exists()
 
 
-def test_a_reward_nobody_gives_is_refused(tmp_path):
-  config = make_config(environment__reward_weights={"succes": 1.0})
-  with pytest.raises(ValueError, match="succes"):
+def test_a_folder_that_another_process_took_meanwhile_is_left_alone(
+  tmp_path, monkeypatch
+):
+  found = iter([False, True])
+  monkeypatch.setattr(train_lib, "has_checkpoint", lambda _: next(found))
+  config = make_config(environment__num_train_tasks=8)
+  with pytest.raises(config_lib.ConfigError, match="another process has begun"):
     run(config, tmp_path)
+  assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_a_folder_in_use_is_refused_before_anything_is_assembled(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(train_lib, "assemble", None)
+  with workdir.lock_workdir(tmp_path):
+    with pytest.raises(config_lib.ConfigError, match="in use by process"):
+      run(make_config(), tmp_path)
 
 
 def test_a_step_without_a_signal_is_said_and_leaves_the_weights(

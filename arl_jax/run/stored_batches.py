@@ -56,7 +56,9 @@ class StoredBatches:
     groups = await asyncio.to_thread(
       store.read_step, self._folder, self._version
     )
-    self._check_sizes(groups)
+    check_sizes(
+      groups, self._rollout, folder=self._folder, version=self._version
+    )
     return groups
 
   def close(self, groups: Sequence[Group]) -> None:
@@ -85,36 +87,17 @@ class StoredBatches:
     """Returns how far reading is."""
     return {"store": lambda: f"step {self._version}"}
 
-  def _check_sizes(self, groups: Sequence[Group]) -> None:
-    episodes = [episode for group in groups for episode in group.episodes]
-    rows = [row for episode in episodes for row in episode.rows]
-    rollout = self._rollout
-    for what, found, key, most in (
-      (
-        "rows",
-        len(rows),
-        "tasks_per_step * group_size * max_rows_per_episode",
-        rollout.max_rows,
-      ),
-      (
-        "tokens in a row",
-        max(map(len, rows), default=0),
-        "max_length",
-        rollout.max_length,
-      ),
-      (
-        "turns in an episode",
-        max(len(episode.turns) for episode in episodes),
-        "max_turns",
-        rollout.max_turns,
-      ),
-    ):
-      if found > most:
-        raise ValueError(
-          f"step {self._version} of config.debug.store {self._folder} has"
-          f" {found} {what}, and config.rollout.{key} is {most}; use the"
-          " rollout section of the run that made the store"
-        )
+
+def check_store(
+  folder: str | pathlib.Path, *, num_steps: int, rollout: RolloutSettings
+) -> None:
+  """Looks whether a run can begin to train on a store.
+
+  Raises:
+    ValueError: if a step is missing, or the first does not fit the run.
+  """
+  check_steps(folder, 0, num_steps)
+  check_sizes(store.read_step(folder, 0), rollout, folder=folder, version=0)
 
 
 def check_steps(folder: str | pathlib.Path, first: int, end: int) -> None:
@@ -134,4 +117,46 @@ def check_steps(folder: str | pathlib.Path, first: int, end: int) -> None:
         f"config.debug.store {folder} has no step {step}; it holds {have}. "
         "Lower config.learner.num_steps, or train from a store whose "
         "config.store.max_gigabytes kept all steps"
+      )
+
+
+def check_sizes(
+  groups: Sequence[Group],
+  rollout: RolloutSettings,
+  *,
+  folder: str | pathlib.Path,
+  version: int,
+) -> None:
+  """Looks whether a step of a store fits the sizes of a run.
+
+  Raises:
+    ValueError: if it has more or longer rows.
+  """
+  episodes = [episode for group in groups for episode in group.episodes]
+  rows = [row for episode in episodes for row in episode.rows]
+  for what, found, key, most in (
+    (
+      "rows",
+      len(rows),
+      "tasks_per_step * group_size * max_rows_per_episode",
+      rollout.max_rows,
+    ),
+    (
+      "tokens in a row",
+      max(map(len, rows), default=0),
+      "max_length",
+      rollout.max_length,
+    ),
+    (
+      "turns in an episode",
+      max(len(episode.turns) for episode in episodes),
+      "max_turns",
+      rollout.max_turns,
+    ),
+  ):
+    if found > most:
+      raise ValueError(
+        f"step {version} of config.debug.store {folder} has"
+        f" {found} {what}, and config.rollout.{key} is {most}; use the"
+        " rollout section of the run that made the store"
       )

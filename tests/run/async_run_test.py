@@ -130,8 +130,7 @@ def test_a_store_without_a_step_says_which(online, tmp_path):
   )
   with pytest.raises(ValueError, match="no step 0; it holds steps 1 to 3"):
     run(config, tmp_path / "run")
-  # Nothing has begun, so another store may use the same folder.
-  assert not (tmp_path / "run" / "fingerprint.json").exists()
+  assert not (tmp_path / "run").exists()
 
 
 def test_a_store_that_does_not_fit_names_the_key(online, tmp_path):
@@ -141,7 +140,8 @@ def test_a_store_that_does_not_fit_names_the_key(online, tmp_path):
     rollout__group_size=2,
   )
   with pytest.raises(ValueError, match=r"\* max_rows_per_episode is 4;"):
-    run(config, tmp_path)
+    run(config, tmp_path / "run")
+  assert not (tmp_path / "run").exists()
 
 
 def test_rollout_only_samples_and_learns_nothing(tmp_path):
