@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 import contextlib
 import dataclasses
 import functools
+import pathlib
 from typing import ClassVar, Literal
 
 from arl_jax.config import blame
@@ -116,6 +117,11 @@ class SearchSettings:
     """What is wrong beyond the ranges, a message for each."""
     if not self.levels:
       yield "config.environment.levels is empty; expected some of 1 to 4."
+    if self.index_file and pathlib.Path(self.index_file).is_dir():
+      yield (
+        f"config.environment.index_file is {self.index_file!r}, a folder; "
+        "expected a file, which is made if it is not there."
+      )
     if self.index_file and self.engine == "tantivy":
       yield (
         f"config.environment.index_file is {self.index_file!r}, which engine "

@@ -136,8 +136,11 @@ def test_a_mistake_leaves_no_folder(key, value, message, tmp_path):
   [
     ({"corpus": "nowhere.jsonl"}, "corpus is 'nowhere.jsonl': .*not a file"),
     ({"engine": "dense", "encoder": "nowhere"}, "encoder is 'nowhere': "),
-    ({"index_file": "."}, "index_file is '.': "),
-    ({"engine": "dense", "index_file": "."}, "index_file is '.': "),
+    ({"index_file": __file__}, "index_file is '.*': .*not a search index"),
+    (
+      {"engine": "dense", "index_file": __file__},
+      "index_file is '.*': .* does not hold vectors",
+    ),
     ({"reward_weights": {"speed": 1.0}}, r"reward_weights names \['speed'\]"),
   ],
 )
@@ -157,6 +160,12 @@ def test_each_key_of_search_is_named(changes, message, tmp_path, monkeypatch):
   with pytest.raises(config_lib.ConfigError, match=message) as caught:
     make_suite(settings)
   assert str(caught.value).startswith("config.environment.")
+
+
+def test_an_index_has_to_be_a_file(tmp_path):
+  (problem,) = SearchSettings(index_file=str(tmp_path)).problems()
+  assert "index_file is '" in problem
+  assert "a folder; expected a file" in problem
 
 
 def test_a_missing_package_is_a_mistake_of_the_configuration(monkeypatch):
