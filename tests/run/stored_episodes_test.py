@@ -76,7 +76,7 @@ def test_some_of_another_environment_are_warned_of(tmp_path, caplog):
   ]
   assert len(check(tmp_path, [*other, *episodes()])) == 2 * len(other)
   (record,) = caplog.records
-  assert "2 of 4 episodes of config.warmup.episodes go" in record.getMessage()
+  assert "4 of 8 episodes of config.warmup.episodes go" in record.getMessage()
   assert "episode 0: the environment raised" in record.getMessage()
 
 
