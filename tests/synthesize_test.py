@@ -342,7 +342,8 @@ def test_the_first_interrupt_keeps_what_a_policy_has_played(
       "hindsight",
       "no failure achieved what another request asks for (failures: 6 played,"
       " 3 same_actions, 3 kept; hindsight: 3 given, 3 achieved_nothing). Play"
-      " more with --number.",
+      " more with --number, or take the failures of another policy with"
+      " --workdir.",
     ),
   ],
 )

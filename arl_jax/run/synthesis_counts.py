@@ -27,7 +27,8 @@ _NOTHING = {
   ),
   "hindsight": (
     "no failure achieved what another request asks for",
-    "Play more with --number",
+    "Play more with --number, or take the failures of another policy with"
+    " --workdir",
   ),
   "graph": (
     "no path of tools solved a task",

@@ -122,7 +122,8 @@ def find_synthesizer(settings: Any, *, method: str) -> Synthesizer:
   if make is None:
     raise ValueError(
       f"--method={method} knows the environments {', '.join(SYNTHESIZERS)};"
-      f" config.environment.name is {settings.name!r}. Use experts or rejection"
+      f" config.environment.name is {settings.name!r}. All have rejection, and"
+      " most have experts"
     )
   return make(settings)
 
