@@ -245,6 +245,7 @@ def make_config():
     rollout__max_tokens_per_turn=99,
     rollout__max_length=400,
     policy__vocab_size=700,
+    environment__num_train_tasks=30,
     environment__reward_weights={"success": 1.0, "turns": -0.125},
   )
 
@@ -257,7 +258,7 @@ def make_parts(config):
 @pytest.fixture(name="checkpoint")
 def fake_checkpoint(parts, monkeypatch, tmp_path):
   """A run whose policy is a reciter of 30 of its tasks."""
-  tasks = parts.suite.train_tasks(0)[:30]
+  tasks = parts.suite.train_tasks(0)
   parts.policy.tokenizer.save(tmp_path / "run" / "tokenizer")
 
   @contextlib.contextmanager
