@@ -58,6 +58,9 @@ train: $(STAMP)
 
 test: lint test-fast test-newest
 
+# Most of the time goes into compiling what then runs for milliseconds.
+test-fast: export XLA_FLAGS ?= --xla_backend_optimization_level=0 \
+  --xla_llvm_disable_expensive_passes=true
 test-fast: $(STAMP) bubblewrap
 	$(BIN)/$(PYTEST) $(PYTEST_ARGS)
 
