@@ -65,6 +65,12 @@ def _check_policy(settings: Any) -> Iterator[str]:
       "config.policy.path is empty; kind hf needs the folder with config.json, "
       "the safetensors and tokenizer.json."
     )
+  if kind == "hf" and path and not pathlib.Path(path).is_dir():
+    yield (
+      f"config.policy.path is {path!r}, which is not a folder; expected one "
+      "with config.json, the safetensors and tokenizer.json. A model of the hub "
+      "becomes one with: hf download NAME --local-dir FOLDER"
+    )
   if kind == "small" and path:
     yield (
       f"config.policy.path is {path!r}, but kind small trains from nothing; "

@@ -176,8 +176,9 @@ def load_tokenizer(
   if not path.is_dir():
     if not allow_download:
       raise ValueError(
-        f"{folder} is not a folder; expected one with tokenizer.json. To fetch"
-        " a model of that name from the hub, pass allow_download=True"
+        f"{folder} is not a folder; expected one with tokenizer.json. In"
+        " Python, load_tokenizer(..., allow_download=True) fetches a model of"
+        " that name from the hub"
       )
     path = _download(str(folder))
   if not (path / "tokenizer.json").is_file():

@@ -57,6 +57,10 @@ def test_shipped_variants_are_possible(variant):
     (["evaluation.num_tasks=0"], "config.evaluation.num_tasks is 0"),
     (["evaluation.temperature=-1"], "config.evaluation.temperature is -1"),
     (["policy.kind=hf"], "config.policy.path is empty"),
+    (
+      ["policy.kind=hf", "policy.path=Qwen/Qwen3-0.6B"],
+      "config.policy.path is 'Qwen/Qwen3-0.6B', which is not a folder",
+    ),
     (["policy.path=x"], "config.policy.path is 'x'"),
     (["learner.length_buckets=(160,96)"], "config.learner.length_buckets"),
     (["learner.length_buckets=(96,999)"], "config.learner.length_buckets"),
