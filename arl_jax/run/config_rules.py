@@ -68,8 +68,8 @@ def _check_policy(settings: Any) -> Iterator[str]:
   if kind == "hf" and path and not pathlib.Path(path).is_dir():
     yield (
       f"config.policy.path is {path!r}, which is not a folder; expected one "
-      "with config.json, the safetensors and tokenizer.json. A model of the hub "
-      "becomes one with: hf download NAME --local-dir FOLDER"
+      "with config.json, the safetensors and tokenizer.json. A model on the hub"
+      " becomes one with: hf download NAME --local-dir FOLDER"
     )
   if kind == "small" and path:
     yield (

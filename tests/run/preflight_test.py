@@ -114,7 +114,7 @@ def text_file(path):
     (
       "policy__path",
       text_file,
-      "^config.policy.path is '.*': .* is not a folder; expected one",
+      "^config.policy.path is '.*', which is not a folder; expected one",
     ),
   ],
 )
