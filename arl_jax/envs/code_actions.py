@@ -59,11 +59,10 @@ def read_action(action: str) -> tuple[Attempt, ...]:
     The attempts; none at all if the action is neither code nor answer.
   """
   blocks = parse_code_blocks(action, languages=LANGUAGES)
-  by_closed = {True: [], False: []}
-  for block in blocks:
-    by_closed[block.status != BlockStatus.UNCLOSED].append(block)
-  outside = _hide(action, by_closed[True])
-  outside = _hide(outside, _outside_of_answers(by_closed[False], outside))
+  closed = [b for b in blocks if b.status != BlockStatus.UNCLOSED]
+  unclosed = [b for b in blocks if b.status == BlockStatus.UNCLOSED]
+  outside = _hide(action, closed)
+  outside = _hide(outside, _outside_of_answers(unclosed, outside))
   tags = search_tags.parse_tags(outside, names=(ANSWER,))
   attempts = [
     *_blocks(blocks, tags),
