@@ -180,6 +180,20 @@ def test_the_metrics_file_is_json_lines(tmp_path):
     assert isinstance(json.loads(line), dict)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_before_the_first_step_leaves_no_folder(
+  number, tmp_path, monkeypatch, capsys
+):
+  def assemble(*unused, **also_unused):
+    os.kill(os.getpid(), number)
+
+  monkeypatch.setattr(train_lib, "assemble", assemble)
+  workdir_path = tmp_path / "run"
+  assert train_lib.train(make_config(), str(workdir_path)) == {}
+  assert "stopped before the first step" in capsys.readouterr().out
+  assert not workdir_path.exists()
+
+
 def test_a_stop_in_the_warm_start_keeps_nothing_and_begins_again(
   tmp_path, monkeypatch, capsys
 ):
