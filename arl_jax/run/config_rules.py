@@ -37,6 +37,7 @@ def check(settings: Any) -> None:
   for rule in (
     _check_policy,
     _check_environment,
+    _check_step_timeout,
     _check_warmup_episodes,
     _check_warmup_schedule,
     _check_schedule,
@@ -104,6 +105,22 @@ def _check_environment(settings: Any) -> Iterator[str]:
     yield (
       "config.environment.reward_weights is empty, so nothing is rewarded; "
       "expected a weight for one component or more, such as success."
+    )
+
+
+def _check_step_timeout(settings: Any) -> Iterator[str]:
+  """An endless program must be the policy's failure, not the environment's."""
+  environment, step = (
+    settings.environment,
+    settings.rollout.step_timeout_seconds,
+  )
+  calls = getattr(environment, "max_calls_per_turn", 0)
+  seconds = getattr(environment, "timeout_seconds", 0)
+  if calls * seconds >= step:
+    yield (
+      f"config.rollout.step_timeout_seconds is {step}, in which no action ends "
+      "whose calls all run out of time: config.environment.max_calls_per_turn "
+      f"x timeout_seconds is {calls} x {seconds}; use more than that."
     )
 
 

@@ -72,7 +72,7 @@ class RolloutSettings:
   max_staleness: int = 0
   max_concurrent_groups: int = 0
   max_replaced_groups: int = 0
-  step_timeout_seconds: float = 10.0
+  step_timeout_seconds: float = 60.0
   episode_timeout_seconds: float = 120.0
   group_timeout_seconds: float = 600.0
 

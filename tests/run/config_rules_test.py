@@ -11,8 +11,10 @@ from arl_jax.run import config_rules
 from arl_jax.run.settings import read_settings
 
 
-def _config(*overrides: str, variant: str = "") -> Any:
-  name = "configs/flight_booking.py" + variant
+def _config(
+  *overrides: str, variant: str = "", file: str = "flight_booking"
+) -> Any:
+  name = f"configs/{file}.py{variant}"
   flags = ["test", f"--config={name}", "--workdir=unused"]
   config = command_line.parse([*flags, *overrides]).config
   # As a run does: what a record refuses on its own never gets to the rules.
@@ -155,6 +157,14 @@ def test_something_is_rewarded():
   settings.environment.reward_weights.clear()
   with pytest.raises(config_lib.ConfigError, match="reward_weights is empty"):
     config_rules.check(settings)
+
+
+def test_an_action_of_endless_programs_ends_before_its_step_does():
+  settings = _config("--config.rollout.step_timeout_seconds=20", file="code")
+  with pytest.raises(config_lib.ConfigError, match=r"is 4 x 5\.0; use more"):
+    config_rules.check(settings)
+  more = _config("--config.rollout.step_timeout_seconds=20.1", file="code")
+  config_rules.check(more)
 
 
 def test_every_problem_is_listed():
