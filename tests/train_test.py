@@ -16,8 +16,6 @@ from arl_jax.export import export_checkpoint
 from arl_jax.run import warmup, workdir
 from tests.toy_runs import make_config, records, restored, run
 
-pytestmark = pytest.mark.usefixtures("compile_cache")
-
 
 def test_six_steps_equal_three_and_a_resume_of_three(tmp_path):
   whole, halves = str(tmp_path / "whole"), str(tmp_path / "halves")

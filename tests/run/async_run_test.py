@@ -24,8 +24,6 @@ from arl_jax.trajectories import store
 from tests import toy_runs
 from tests.toy_runs import records, restored, run
 
-pytestmark = pytest.mark.usefixtures("compile_cache")
-
 _NUM_STEPS = 4
 
 
@@ -72,8 +70,7 @@ def use_desk(monkeypatch, desk):
 
 
 @pytest.fixture(name="online", scope="module")
-def make_online(tmp_path_factory, compile_cache):
-  del compile_cache
+def make_online(tmp_path_factory):
   folder = tmp_path_factory.mktemp("runs") / "online"
   run(make_async(), folder)
   return folder

