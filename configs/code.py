@@ -50,7 +50,14 @@ def get_config(variant: str | None = None) -> config_dict.ConfigDict:
   )
 
   # ------------------------------------------------- rollouts and the engine
-  config.rollout.update(max_turns=9, max_tokens_per_turn=48, max_length=192)
+  # Endless programs of many episodes wait for each other. That is no failure of
+  # the environment, so the time of an episode ends first.
+  config.rollout.update(
+    max_turns=9,
+    max_tokens_per_turn=48,
+    max_length=192,
+    step_timeout_seconds=150.0,
+  )
   config.engine.update(
     num_slots=128,
     decode_rows=(32,),
@@ -97,6 +104,7 @@ def _use_human_eval(config: Any) -> None:
     max_turns=4,
     max_tokens_per_turn=256,
     max_length=1024,
+    step_timeout_seconds=1000.0,
     episode_timeout_seconds=900.0,
     group_timeout_seconds=1800.0,
   )

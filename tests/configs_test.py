@@ -34,6 +34,12 @@ def make_config(name, variant):
   return runpy.run_path(str(CONFIGS / name))["get_config"](variant)
 
 
+@pytest.mark.parametrize("variant", ["", "human_eval", "runlocal"])
+def test_programs_that_wait_for_a_sandbox_end_their_episode_alone(variant):
+  rollout = make_config("code.py", variant).rollout
+  assert rollout.step_timeout_seconds > rollout.episode_timeout_seconds
+
+
 @pytest.mark.parametrize("name", ["flight_booking.py", *sorted(NEEDS)])
 def test_every_variant_has_a_tiny_run(name):
   for variant in runpy.run_path(str(CONFIGS / name))["VARIANTS"]:

@@ -39,7 +39,7 @@ REWARDS = (
 )
 PREMATURE = "error: answer alone, once you have read the output"
 NO_CODE = "error: write a program in ```python, or give <answer>"
-TOO_MANY = "not run: an action may have at most {} programs"
+TOO_MANY = "the rest was not run: an action may have at most {} programs"
 _USAGE = """\
 To run a program, write
 ```python
@@ -112,9 +112,10 @@ class CodeEnv:
     sandbox: runs the programs; many episodes share one, and none closes it.
     judge: of answers; compares them with accepted ones by default.
     stateful: whether variables live on in the next program of the episode.
-    max_calls_per_turn: programs of one action that are run, the first ones. An
-      action takes so many times `timeout_seconds` at most, besides waiting for
-      the sandbox. Further ones are answered with an error, as malformed.
+    max_calls_per_turn: programs of one action that are run, the first ones;
+      malformed ones count. An action takes so many times `timeout_seconds` at
+      most, besides waiting for the sandbox. The rest is one malformed program,
+      and of several answers one counts.
     timeout_seconds: of one program.
     memory_mb: of one program, or of the session.
     max_output_chars: that are shown of what a program prints.
@@ -188,9 +189,10 @@ class CodeEnv:
     if self._answer is not None:
       raise RuntimeError("step() after the final answer; call reset() first")
     self._actions.append(action)
-    attempts = self._bound(read_action(action))
-    given = [each.answer for each in attempts if each.answer is not None]
-    is_final = bool(given) and all(each.code is None for each in attempts)
+    found = read_action(action)
+    given = [each.answer for each in found if each.answer is not None]
+    is_final = bool(given) and all(each.code is None for each in found)
+    attempts = self._bound(found)
     before = self._num_clean, self._num_unsupported
     texts: list[str] = []
     num_failed = 0
@@ -251,15 +253,15 @@ class CodeEnv:
       await session.__aexit__(None, None, None)
 
   def _bound(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Makes mistakes of the programs that are too many for one action."""
-    programs = [each for each in attempts if each.code is not None]
-    refused = programs[self._max_calls_per_turn :]
-    starts = {each.start for each in refused}
-    error = TOO_MANY.format(self._max_calls_per_turn)
-    return [
-      Attempt(start=each.start, error=error) if each.start in starts else each
-      for each in attempts
-    ]
+    """Keeps what an action may have, and one mistake for all the rest."""
+    most = self._max_calls_per_turn
+    answers = [each for each in attempts if each.answer is not None]
+    tried = [each for each in attempts if each.answer is None]
+    kept = [*tried[:most], *answers[:1]]
+    if len(tried) > most:
+      error = TOO_MANY.format(most)
+      kept.append(Attempt(start=tried[most].start, error=error))
+    return sorted(kept, key=lambda each: each.start)
 
   async def _respond(self, attempt: Attempt) -> tuple[str, bool]:
     """What an attempt is answered with, and whether it failed."""

@@ -34,7 +34,7 @@ REWARDS = (
   "tool_errors",
 )
 PREMATURE = "error: answer alone, once you have read what was found"
-TOO_MANY = "not run: an action may have at most {} calls"
+TOO_MANY = "the rest was not run: an action may have at most {} calls"
 NO_TAG = "error: search, open a passage, or give <answer>"
 _TAG_USAGE = """\
 To find passages: <search>words to look for</search>
@@ -74,9 +74,9 @@ class SearchEnv:
   Args:
     index: what is searched; many episodes may share one.
     style: `tags`, or `hermes` for calls in JSON; the answer is a tag in both.
-    max_calls_per_turn: calls of one action that are run, the first ones. An
-      action takes so many times `timeout_seconds` at most. Further ones are
-      answered with an error, as malformed.
+    max_calls_per_turn: calls of one action that are run, the first ones;
+      malformed ones count. An action takes so many times `timeout_seconds` at
+      most. The rest is answered with one error, as malformed.
     show_tools: whether a system message says how to call.
     system_prompt: text that the system message starts with; None for none.
     top_k: results of a search.
@@ -148,9 +148,10 @@ class SearchEnv:
     desk = self._stage()[1]
     if self._answer is not None:
       raise RuntimeError("step() after the final answer; call reset() first")
-    parts = self._bound(sorted(self._read(action), key=lambda part: part.start))
+    found = list(self._read(action))
+    parts = self._bound(found)
     given = [part.answer for part in parts if part.answer is not None]
-    is_final = bool(given) and not any(part.call for part in parts)
+    is_final = bool(given) and not any(part.call for part in found)
     texts: list[str] = []
     num_failed = 0
     for part in parts:
@@ -210,14 +211,16 @@ class SearchEnv:
       yield _tag_part(attempt)
 
   def _bound(self, parts: Sequence[_Part]) -> list[_Part]:
-    """Makes mistakes of the calls that are too many for one action."""
-    calls = [part for part in parts if part.call is not None]
-    starts = {part.start for part in calls[self._max_calls_per_turn :]}
-    error = TOO_MANY.format(self._max_calls_per_turn)
-    return [
-      _Part(start=part.start, error=error) if part.start in starts else part
-      for part in parts
-    ]
+    """Keeps what an action may have, and one mistake for all the rest."""
+    most = self._max_calls_per_turn
+    ordered = sorted(parts, key=lambda part: part.start)
+    answers = [part for part in ordered if part.answer is not None]
+    tried = [part for part in ordered if part.answer is None]
+    kept = [*tried[:most], *answers[:1]]
+    if len(tried) > most:
+      error = TOO_MANY.format(most)
+      kept.append(_Part(start=tried[most].start, error=error))
+    return sorted(kept, key=lambda part: part.start)
 
   async def _respond(self, part: _Part, desk: SearchDesk) -> tuple[str, bool]:
     """What an attempt is answered with, and whether it failed."""

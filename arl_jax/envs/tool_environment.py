@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import dataclasses
 import functools
 import inspect
-import itertools
 import json
 
 from arl_jax.envs import tool_arguments
@@ -59,9 +58,9 @@ async def answer_tool_calls(
     action: text of one turn.
     tools: by name.
     style: how calls are written.
-    max_calls_per_turn: calls that are run, the first ones; further ones are
-      answered with an error. So a turn ends after so many times the time limit
-      of a tool at most.
+    max_calls_per_turn: calls that are run, the first ones; malformed ones
+      count, and the rest is answered with one error. So a turn ends after so
+      many times the time limit of a tool at most.
     parallel: run all attempts at once, for tools that do not depend on each
       other; else one after the other. One that fails or is late harms none of
       its siblings either way.
@@ -71,7 +70,8 @@ async def answer_tool_calls(
       without it they are kept within the action alone.
 
   Returns:
-    One result per attempt, in the order of the text; none for a plain answer.
+    One result per attempt, in the order of the text, and one for those that are
+    too many; none for a plain answer.
 
   Raises:
     ValueError: `max_calls_per_turn` is below 1, or the style is unknown.
@@ -82,14 +82,13 @@ async def answer_tool_calls(
     action, style=style, parameters=parameters
   )
   cache = ToolCache() if cache is None else cache
-  num_earlier = itertools.accumulate(
-    (attempt.call is not None for attempt in attempts), initial=0
-  )
   calls = [
     functools.partial(_answer, attempt, tools, style=style, cache=cache)
-    if number < max_calls_per_turn or attempt.call is None
-    else functools.partial(_refuse, attempt, max_calls_per_turn)
-    for attempt, number in zip(attempts, num_earlier, strict=False)
+    for attempt in attempts[:max_calls_per_turn]
+  ]
+  calls += [
+    functools.partial(_refuse, attempt, max_calls_per_turn)
+    for attempt in attempts[max_calls_per_turn:][:1]
   ]
   if parallel and len(calls) > 1:
     return await run_at_once(calls, max_concurrent=max_concurrent)
@@ -128,7 +127,7 @@ async def _answer(
 async def _refuse(
   attempt: tool_calls.ToolCallAttempt, most: int
 ) -> AttemptResult:
-  text = f"error: not run: an action may have at most {most} calls"
+  text = f"error: the rest was not run: an action may have at most {most} calls"
   return AttemptResult(attempt=attempt, status="too_many", text=text)
 
 

@@ -202,7 +202,9 @@ class DenseIndex:
     number = len(self._passages)
     if path:
       # Rather now than after minutes.
-      pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+      folder = pathlib.Path(path).parent
+      folder.mkdir(parents=True, exist_ok=True)
+      tempfile.TemporaryFile(dir=folder).close()
     elif number >= _MANY:
       _LOGGER.warning(
         "encoding %d passages, as every start will: name a file in"

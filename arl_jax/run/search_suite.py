@@ -149,10 +149,26 @@ def search_suite(settings: SearchSettings) -> Suite:
   reward_fns = select_rewards(settings.reward_weights, given=REWARDS)
   with blame("config.environment.corpus", settings.corpus):
     passages = load_corpus(settings.corpus)
-  index = open_index(passages, settings)
   source = search_tasks.TaskSource(
     search_facts.read_atlas(passages), levels=settings.levels
   )
+
+  def train_tasks(seed: int) -> list[Task]:
+    if settings.task_file:
+      with blame("config.environment.task_file", settings.task_file):
+        return search_task_file.load_tasks(settings.task_file)
+    return source.tasks(settings.num_train_tasks, seed=seed, split="train")
+
+  def heldout_tasks(number: int, seed: int) -> list[Task]:
+    if file := settings.heldout_task_file:
+      with blame("config.environment.heldout_task_file", file):
+        return search_task_file.load_tasks(file)[:number]
+    return source.tasks(number, seed=seed, split="heldout")
+
+  # To encode a corpus takes minutes; what else may be wrong comes first.
+  train_tasks(0)
+  heldout_tasks(1, 0)
+  index = open_index(passages, settings)
 
   def make_environment(
     world: Index = index, *, inline: bool = False
@@ -169,18 +185,6 @@ def search_suite(settings: SearchSettings) -> Suite:
       timeout_seconds=settings.timeout_seconds,
       inline=inline,
     )
-
-  def train_tasks(seed: int) -> list[Task]:
-    if settings.task_file:
-      with blame("config.environment.task_file", settings.task_file):
-        return search_task_file.load_tasks(settings.task_file)
-    return source.tasks(settings.num_train_tasks, seed=seed, split="train")
-
-  def heldout_tasks(number: int, seed: int) -> list[Task]:
-    if file := settings.heldout_task_file:
-      with blame("config.environment.heldout_task_file", file):
-        return search_task_file.load_tasks(file)[:number]
-    return source.tasks(number, seed=seed, split="heldout")
 
   @functools.cache
   def templates() -> Templates:

@@ -12,6 +12,7 @@ from arl_jax.envs.code_environment import (
   NO_CODE,
   PREMATURE,
   REWARDS,
+  TOO_MANY,
   CodeEnv,
   ExactAnswerJudge,
 )
@@ -131,19 +132,19 @@ def test_no_more_programs_of_an_action_run_than_may():
     render_code_block(f"x{n} = 1\nprint({n}, 'x0' in globals())")
     for n in range(50)
   )
-  refused = "error: not run: an action may have at most 4 programs"
+  refused = f"error: {TOO_MANY}"
   (step, after), scores = play(action, action, stateful=True)
   # The first ones do, and nothing is earned by the others.
-  assert texts(step) == [f"{n} True" for n in range(4)] + [refused] * 46
+  assert texts(step) == [*(f"{n} True" for n in range(4)), refused.format(4)]
   assert step.rewards["valid_code"] == after.rewards["valid_code"] == 4.0
-  assert (step.num_tool_calls, step.num_tool_errors) == (50, 46)
+  assert (step.num_tool_calls, step.num_tool_errors) == (5, 1)
   assert (scores["clean_runs"], scores["format"]) == (1.0, -1.0)
   (step,), _ = play(f"{PROGRAM}\n{PROGRAM}\n{RIGHT}", max_calls_per_turn=1)
-  assert texts(step) == [
-    "42",
-    "error: not run: an action may have at most 1 programs",
-    PREMATURE,
-  ]
+  assert texts(step) == ["42", refused.format(1), PREMATURE]
+  assert not step.terminated
+  # A program that is not read is still no reason to take an answer.
+  (step,), _ = play(f"```python\n{PROGRAM}\n{RIGHT}", max_calls_per_turn=1)
+  assert texts(step)[1:] == [refused.format(1), PREMATURE]
   assert not step.terminated
 
 

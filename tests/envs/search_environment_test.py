@@ -10,6 +10,7 @@ from arl_jax.envs.search_environment import (
   NO_TAG,
   PREMATURE,
   REWARDS,
+  TOO_MANY,
   SearchEnv,
   read_information,
 )
@@ -194,14 +195,17 @@ def test_no_more_calls_of_an_action_run_than_may(style):
   (step,), scores = play(one * 50, style=style)
   found = texts(step)
   assert all(text.startswith("[") for text in found[:4])
-  assert (
-    found[4:] == ["error: not run: an action may have at most 4 calls"] * 46
-  )
-  assert (step.num_tool_calls, step.num_tool_errors) == (50, 46)
+  refused = f"error: {TOO_MANY}"
+  assert found[4:] == [refused.format(4)]
+  assert (step.num_tool_calls, step.num_tool_errors) == (5, 1)
   assert scores["search_cost"] == pytest.approx(-0.2)  # of four searches
   (step,), _ = play(one * 2 + RIGHT, style=style, max_calls_per_turn=1)
   assert not step.terminated
-  assert texts(step)[2] == PREMATURE
+  assert texts(step)[1:] == [refused.format(1), PREMATURE]
+  # What cannot be read is bounded, too.
+  broken = "<search>x" if style == "tags" else "<tool_call>{</tool_call>"
+  (step,), _ = play(broken * 50, style=style)
+  assert texts(step)[4:] == [refused.format(4)]
 
 
 def test_evidence_counts_once_enough_of_it_was_shown():

@@ -1,12 +1,14 @@
 """Tests of search as a run uses it."""
 
 import asyncio
+import dataclasses
 
 import numpy as np
 import pytest
 
 from arl_jax.actors.policy import SamplingParams
 from arl_jax.actors.rollout import Limits, run_episode
+from arl_jax.config import ConfigError
 from arl_jax.envs.search_tasks import is_held_out
 from arl_jax.run.search_suite import SearchSettings, load_corpus, search_suite
 from arl_jax.text.chat import ChatFormat
@@ -217,6 +219,18 @@ def test_misuse_is_explained(corpus, tmp_path):
     search_suite(SearchSettings(corpus=corpus, reward_weights={"succes": 1.0}))
   with pytest.raises(ValueError, match="none.jsonl is not a file"):
     search_suite(SearchSettings(corpus=str(tmp_path / "none.jsonl")))
+
+
+def test_cheap_mistakes_are_found_before_a_corpus_is_encoded(
+  corpus, monkeypatch
+):
+  monkeypatch.setattr("arl_jax.run.search_suite.open_index", None)
+  for key in ("task_file", "heldout_task_file"):
+    settings = dataclasses.replace(
+      SearchSettings(corpus=corpus, engine="dense"), **{key: "missing"}
+    )
+    with pytest.raises(ConfigError, match=f"^config.environment.{key} is"):
+      search_suite(settings)
 
 
 def test_a_drill_is_in_worlds_of_its_own(suite):
