@@ -1,6 +1,6 @@
 """Measures a policy: `python -m arl_jax.evaluate --config=F --workdir=W`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import json
 import logging
@@ -118,6 +118,42 @@ def summarize(
     chosen = [e.success for e in episodes if e.task.level == level]
     metrics[f"success/level_{level}"] = float(np.mean(chosen))
   return metrics | episode_metrics(episodes)
+
+
+def warn_of_components(
+  episodes: Sequence[Episode], reward_weights: Mapping[str, float]
+) -> None:
+  """Warns of components that are waited for and that no episode has.
+
+  Args:
+    episodes: of any policy; those that did not finish have none.
+    reward_weights: of the configuration, by the name of a component.
+  """
+  finished = [e for e in episodes if e.status.finished and e.turns]
+  if not finished:
+    return
+  found = {name for e in finished for name in e.reward_components}
+  shown = ", ".join(sorted(found)) or "none"
+  missing = [
+    n for n, weight in reward_weights.items() if weight and n not in found
+  ]
+  if missing:
+    _LOGGER.warning(
+      "config.environment.reward_weights names %s, but none of the %d episodes"
+      " that finished has such a component, so nothing is paid for it; they"
+      " have %s. If it is misspelt, correct it there or in the environment",
+      ", ".join(missing),
+      len(finished),
+      shown,
+    )
+  if "success" not in found:
+    _LOGGER.warning(
+      "none of the %d episodes that finished has the component success, so"
+      " pass@k is 0 and says nothing; they have %s. An environment's score()"
+      " has to give success, 0 or 1",
+      len(finished),
+      shown,
+    )
 
 
 def format_evaluation(metrics: dict[str, float]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from arl_jax import config as config_lib
 from arl_jax.actors.tasks import TaskSource
 from arl_jax.episode import Row
-from arl_jax.evaluate import Evaluation
+from arl_jax.evaluate import Evaluation, warn_of_components
 from arl_jax.learner.checkpoint import CheckpointStore, has_checkpoint
 from arl_jax.reporting.episode_metrics import group_metrics
 from arl_jax.reporting.metrics import MetricWriter
@@ -63,6 +63,7 @@ def train(
   """
   settings = read_settings(config)
   config_rules.check(settings)
+  workdir_lib.check_writable(workdir)
   folder = pathlib.Path(workdir)
   checkpoints, tokenizer = str(folder / "checkpoints"), folder / "tokenizer"
   with StopSignal() as stop, contextlib.ExitStack() as held:
@@ -134,7 +135,10 @@ async def evaluate_checkpoint(
   with open_checkpoint(config, workdir, devices=devices) as opened:
     parts, state, extras = opened
     async with parts.engine(state.params, version=extras["version"]) as engine:
-      return await measure_policy(parts, engine)
+      evaluation = await measure_policy(parts, engine)
+  weights = parts.settings.environment.reward_weights
+  warn_of_components(evaluation.episodes, weights)
+  return evaluation
 
 
 @contextlib.contextmanager
@@ -208,9 +212,16 @@ async def _train(
   collector, learner = _collector(parts, start, source), _learner(parts, start)
   del start  # its arrays are donated
 
+  measured = warned = False
+
   async def measure() -> Evaluation | None:
+    nonlocal measured
     evaluation = await until_stopped(stop, collector.measure())
     if evaluation is not None:
+      if not measured:
+        weights = settings.environment.reward_weights
+        warn_of_components(evaluation.episodes, weights)
+      measured = True
       writer.write(version, evaluation.metrics, phase="eval")
     return evaluation
 
@@ -225,7 +236,6 @@ async def _train(
       )
 
   # ---------------------------------------------------------------- loop
-  warned = False
   if version >= num_steps:
     print(f"all {num_steps} steps are done; measuring once more")
   bar = ProgressBar("train", total=num_steps, initial=version)

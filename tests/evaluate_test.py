@@ -1,12 +1,18 @@
 """An evaluation's numbers, worked out by hand."""
 
 import asyncio
+import dataclasses
 
 import numpy as np
 import pytest
 
 from arl_jax.episode import Episode, EpisodeStatus, Group, Row, Task, Turn
-from arl_jax.evaluate import evaluate_policy, format_evaluation, summarize
+from arl_jax.evaluate import (
+  evaluate_policy,
+  format_evaluation,
+  summarize,
+  warn_of_components,
+)
 from arl_jax.reporting.episode_metrics import episode_metrics, group_metrics
 
 
@@ -101,6 +107,28 @@ def test_an_evaluation_that_only_failed_measures_nothing(monkeypatch):
   failed = episode(0, status=EpisodeStatus.FAILED)
   with pytest.raises(RuntimeError, match="none of the 2 .*of task 't': boom"):
     evaluate(monkeypatch, [failed, failed])
+
+
+def test_a_component_that_no_episode_has_is_warned_of(caplog):
+  failed = episode(0, status=EpisodeStatus.FAILED)
+  episodes = [failed, episode(0), episode(1)]
+  warn_of_components(episodes, {"success": 1.0, "unpaid": 0.0})
+  warn_of_components([failed], {"sucess": 1.0})
+  assert not caplog.records
+  warn_of_components(episodes, {"sucess": 1.0})
+  (record,) = caplog.records
+  assert record.getMessage().startswith(
+    "config.environment.reward_weights names sucess, but none of the 2"
+  )
+  assert "they have success" in record.getMessage()
+
+
+def test_that_success_is_missing_is_warned_of(caplog):
+  one = dataclasses.replace(episode(1), reward_components={"sucess": 1.0})
+  warn_of_components([one], {"sucess": 1.0})
+  (record,) = caplog.records
+  assert "has the component success" in record.getMessage()
+  assert "they have sucess" in record.getMessage()
 
 
 def test_lengths_tools_and_truncation():

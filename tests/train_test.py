@@ -157,6 +157,15 @@ def test_a_folder_in_use_is_refused_before_anything_is_assembled(
       run(make_config(), tmp_path)
 
 
+def test_a_folder_that_cannot_be_written_is_refused_first(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(train_lib, "assemble", None)
+  (tmp_path / "file").write_text("")
+  with pytest.raises(config_lib.ConfigError, match="--workdir is .*/file/run'"):
+    run(make_config(), tmp_path / "file" / "run")
+
+
 def test_a_step_without_a_signal_is_said_and_leaves_the_weights(
   tmp_path, caplog
 ):

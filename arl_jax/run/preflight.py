@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import logging
+import traceback
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from arl_jax.config import ConfigError
 from arl_jax.episode import Task
 from arl_jax.run.guard import run_loop
 from arl_jax.run.parts import RunParts
-from arl_jax.run.suites import blame_environment
+from arl_jax.run.suites import blame_environment, note_function
 
 _LOGGER = logging.getLogger(__name__)
 # Tasks of each kind whose prompts are looked at.
@@ -53,7 +54,7 @@ def _check_prompts(parts: RunParts, tasks: Sequence[Task], kind: str) -> None:
     raise ConfigError(
       f"config.environment, whose name is {parts.settings.environment.name!r},"
       f" could begin none of {number} tasks {kind}: {failures[0]}"
-    )
+    ) from failures[0]
   if failures:
     _LOGGER.warning(
       "%d of %d tasks %s cannot be begun; the first: %s",
@@ -85,21 +86,36 @@ def _span(lengths: Sequence[int]) -> str:
 
 async def _measure_prompts(
   parts: RunParts, tasks: Sequence[Task]
-) -> tuple[list[int], list[str]]:
+) -> tuple[list[int], list[EnvironmentFailure]]:
   """Returns the lengths of prompts in tokens, and what went wrong."""
   lengths: list[int] = []
-  failures: list[str] = []
+  failures: list[EnvironmentFailure] = []
   for task in tasks:
     try:
       lengths.append(await _measure_prompt(parts, task))
     except EnvironmentFailure as failure:
-      failures.append(f"task {task.task_id!r}: {failure}".rstrip())
+      brief = EnvironmentFailure(f"task {task.task_id!r}: {_brief(failure)}")
+      brief.__cause__ = failure
+      failures.append(brief)
   return lengths, failures
+
+
+def _brief(failure: EnvironmentFailure) -> str:
+  """Returns one line, with the place instead of the traceback."""
+  line, _, trace = str(failure).partition("\n")
+  frames = traceback.extract_tb(
+    getattr(failure.__cause__, "__traceback__", None)
+  )
+  if not (trace and frames):
+    return line.rstrip()
+  place = f"{frames[-1].filename}:{frames[-1].lineno}"
+  return f"{line}, at {place} (ARL_JAX_TRACEBACK=1 shows the way there)"
 
 
 async def _measure_prompt(parts: RunParts, task: Task) -> int:
   rollout = parts.settings.rollout
-  environment = parts.suite.make_environment()
+  with note_function("make_environment", parts.settings.environment):
+    environment = parts.suite.make_environment()
   async with closing(
     environment,
     timeout_seconds=rollout.step_timeout_seconds,

@@ -9,10 +9,11 @@ import numpy as np
 
 from arl_jax.config import blame
 from arl_jax.envs.environment import Environment
+from arl_jax.envs.guarded_call import BrokenError, call_guarded
 from arl_jax.episode import Message, Row
 from arl_jax.run.guard import run_loop
 from arl_jax.synthesis.episode_dataset import open_episodes
-from arl_jax.synthesis.replay import play, recorded
+from arl_jax.synthesis.replay import open_environment, play, recorded
 from arl_jax.synthesis.synthetic_episode import SyntheticEpisode
 
 _LOGGER = logging.getLogger(__name__)
@@ -22,6 +23,10 @@ _NUM_ACTIONS = 3
 # How many results there are, and how long, may be set otherwise than it was.
 _ANSWER_CHARS = 48
 _SHOWN_CHARS = 60
+_EXPECTED = (
+  "Expected those that python -m arl_jax.synthesize makes with this"
+  " config.environment"
+)
 
 Read = list[tuple[Message, ...]]
 
@@ -49,7 +54,8 @@ def open_checked(
 
   Raises:
     ConfigError: it is missing, damaged or empty, it has messages that the chat
-      template refuses, or most of what is played again is of something else.
+      template refuses, the environment cannot begin a task that is played
+      again, or most of these go otherwise.
   """
   with blame("config.warmup.episodes", path):
     stored = open_episodes(path)
@@ -99,6 +105,15 @@ async def _check_environment(
   places = np.linspace(0, len(stored) - 1, number).astype(int).tolist()
   found: list[str] = []
   for place in places:
+    refusal = await _refusal(
+      stored[place], make_environment, timeout_seconds=timeout_seconds
+    )
+    if refusal:
+      raise ValueError(
+        "it has episodes that are not of this environment, which cannot begin"
+        f" the task of episode {place}, {stored[place].task.task_id!r}:"
+        f" {refusal}. {_EXPECTED}"
+      )
     difference = await _difference(
       stored[place],
       make_environment,
@@ -112,8 +127,7 @@ async def _check_environment(
     raise ValueError(
       "its episodes are not of this environment, or of other settings of it:"
       f" {len(found)} of {number} go otherwise when they are played again;"
-      f" {found[0]}. Expected those that python -m arl_jax.synthesize makes"
-      " with this config.environment"
+      f" {found[0]}. {_EXPECTED}"
     )
   if found:
     _LOGGER.warning(
@@ -123,6 +137,26 @@ async def _check_environment(
       number,
       found[0],
     )
+
+
+async def _refusal(
+  episode: SyntheticEpisode,
+  make_environment: Callable[[], Environment],
+  *,
+  timeout_seconds: float,
+) -> str:
+  """Says why an environment cannot begin a task; empty if it can."""
+  try:
+    async with open_environment(make_environment) as environment:
+      await call_guarded(
+        lambda: environment.reset(episode.task, seed=0),
+        timeout_seconds=timeout_seconds,
+      )
+  except BrokenError as broken:
+    return f"environment.reset raised {broken}"
+  except Exception:
+    return ""  # not the task's fault; playing it will tell
+  return ""
 
 
 async def _difference(

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
+import dataclasses
 import importlib
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from arl_jax import config as config_lib
 from arl_jax.run.airline_suite import AirlineSettings, airline_suite
@@ -14,6 +15,8 @@ from arl_jax.run.search_suite import SearchSettings, search_suite
 from arl_jax.run.suite import Suite
 from arl_jax.sandbox.sandbox import SandboxUnavailableError
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _PACKAGE = pathlib.Path(config_lib.__file__).resolve().parent
 
 
@@ -83,7 +86,46 @@ def make_suite(settings: Any) -> Suite:
     ConfigError: they do not work, or something that they need is missing.
   """
   with blame_environment(settings):
-    return find_suite(settings.name).make(settings)
+    make = _noted(find_suite(settings.name).make, "make", settings)
+    suite = make(settings)
+    if not isinstance(suite, Suite):
+      raise ValueError(f"make returned {suite!r}; expected a Suite")
+  return dataclasses.replace(
+    suite,
+    train_tasks=_noted(suite.train_tasks, "train_tasks", settings),
+    heldout_tasks=_noted(suite.heldout_tasks, "heldout_tasks", settings),
+    demonstrate=_noted(suite.demonstrate, "demonstrate", settings),
+  )
+
+
+@contextlib.contextmanager
+def note_function(name: str, settings: Any) -> Iterator[None]:
+  """Adds to what is raised inside which function of an environment it was.
+
+  Its author needs the traceback; this is the last line of it.
+
+  Args:
+    name: of the function.
+    settings: the record of the section.
+  """
+  try:
+    yield
+  except Exception as error:
+    error.add_note(
+      f"config.environment, whose name is {settings.name!r}: its function"
+      f" {name} failed, as shown above."
+    )
+    raise
+
+
+def _noted(function: Callable[P, T], name: str, settings: Any):
+  """Returns the function, which tells its name where it fails."""
+
+  def call(*args: P.args, **kwargs: P.kwargs) -> T:
+    with note_function(name, settings):
+      return function(*args, **kwargs)
+
+  return call
 
 
 @contextlib.contextmanager

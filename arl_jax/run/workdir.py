@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pathlib
+import tempfile
 from typing import Any
 
 from arl_jax import config as config_lib
@@ -67,6 +68,31 @@ def fingerprint(config: config_lib.Section) -> str:
     )
   }
   return json.dumps(flat, sort_keys=True, indent=1) + "\n"
+
+
+def check_writable(workdir: str | pathlib.Path) -> None:
+  """Tries whether the folder can be made, or written to; leaves nothing.
+
+  Raises:
+    ConfigError: if it cannot.
+  """
+  folder = pathlib.Path(workdir)
+  found = folder
+  try:
+    # The nearest that is there.
+    for found in (folder, *folder.parents):
+      with contextlib.suppress(FileNotFoundError):
+        found.lstat()
+        break
+    # Permissions alone would not do: root has all of them, in /proc as well.
+    with tempfile.TemporaryDirectory(prefix=".try-", dir=found):
+      pass
+  except OSError as error:
+    raise config_lib.ConfigError(
+      f"--workdir is {str(workdir)!r}, but nothing can be written to {found}:"
+      f" {error.strerror}; name a folder that you can write to, or a new one"
+      " in such a folder."
+    ) from error
 
 
 def has_lock(workdir: str | pathlib.Path) -> bool:

@@ -103,8 +103,8 @@ def text_file(path):
     (
       "warmup__episodes",
       write_episodes,
-      "^config.warmup.*not of this environment.* episode 0: the environment "
-      "raised .*Expected those that python -m arl_jax.synthesize makes",
+      "^config.warmup.*not of this environment.* episode 0, .*: environment."
+      "reset raised .*Expected those that python -m arl_jax.synthesize makes",
     ),
     (
       "rollout__max_length",
@@ -250,6 +250,9 @@ def test_some_tasks_that_cannot_be_played_are_warned_of(caplog):
   failed, too_long = (record.getMessage() for record in caplog.records)
   assert "1 of 3 tasks to train on cannot be begun" in failed
   assert "task 'task-2': environment.reset raised KeyError" in failed
+  # The place stands for the traceback.
+  assert re.search(r"'no prompt', at .*preflight_test\.py:\d+ \(", failed)
+  assert "\n" not in failed
   assert "but 1 of 2 prompts of tasks to train on leave no room" in too_long
   assert "Episodes of such tasks will fail" in too_long
 

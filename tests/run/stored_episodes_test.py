@@ -69,15 +69,22 @@ def test_episodes_of_other_settings_are_refused(changes, words, tmp_path):
   assert "synthesize makes with this config.environment" in str(caught.value)
 
 
-def test_some_of_another_environment_are_warned_of(tmp_path, caplog):
-  other = [
-    dataclasses.replace(episode, task=Task(task_id="x", prompt="Who?"))
-    for episode in episodes()
-  ]
+def test_some_that_go_otherwise_are_warned_of(tmp_path, caplog):
+  other = episodes(system_prompt="Be")
   assert len(check(tmp_path, [*other, *episodes()])) == 2 * len(other)
   (record,) = caplog.records
   assert "4 of 8 episodes of config.warmup.episodes go" in record.getMessage()
-  assert "episode 0: the environment raised" in record.getMessage()
+  assert "episode 0: turn 0 reads system 'Be'" in record.getMessage()
+
+
+def test_one_whose_task_cannot_be_begun_is_refused(tmp_path):
+  *most, last = episodes()
+  other = dataclasses.replace(last, task=Task(task_id="x", prompt="Who?"))
+  with pytest.raises(config_lib.ConfigError) as caught:
+    check(tmp_path, [*most, other])
+  message = str(caught.value)
+  assert message.startswith("config.warmup.episodes is '")
+  assert f"of episode {len(most)}, 'x': environment.reset raised" in message
 
 
 def test_what_was_cut_off_is_not_compared(tmp_path):

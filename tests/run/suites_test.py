@@ -1,10 +1,14 @@
 """Tests of finding an environment by its name."""
 
+import dataclasses
+import traceback
+
 import pytest
 
 from arl_jax import config as config_lib
+from arl_jax.run import suites
 from arl_jax.run.settings import read_settings
-from arl_jax.run.suites import SUITES, find_suite
+from arl_jax.run.suites import SUITES, SuiteKind, find_suite
 from tests import toy_runs
 
 
@@ -56,6 +60,42 @@ def test_an_unknown_name_is_refused_with_those_there_are(name, words):
   with pytest.raises(config_lib.ConfigError, match="environment.name") as e:
     read_settings(config)
   assert words in str(e.value)
+
+
+def test_the_function_of_an_environment_that_failed_is_said_last(monkeypatch):
+  kind = SUITES["flight_booking"]
+  settings = kind.settings()
+
+  def fail(*unused):
+    raise RuntimeError("no data")
+
+  def last_line(call, *arguments):
+    with pytest.raises((RuntimeError, TypeError)) as caught:
+      call(*arguments)
+    return "".join(traceback.format_exception(caught.value)).splitlines()[-1]
+
+  def use(make):
+    changed = SuiteKind(kind.settings, make)
+    monkeypatch.setattr(suites, "SUITES", {settings.name: changed})
+
+  # The last of them is what somebody writes who has nothing to show.
+  broken = {"train_tasks": fail, "heldout_tasks": fail, "demonstrate": None}
+  use(lambda found: dataclasses.replace(kind.make(found), **broken))
+  made = suites.make_suite(settings)
+  for name, arguments in (
+    ("train_tasks", (0,)),
+    ("heldout_tasks", (1, 0)),
+    ("demonstrate", (1, 0, 1.0, False)),
+  ):
+    assert last_line(getattr(made, name), *arguments) == (
+      "config.environment, whose name is 'flight_booking': its function"
+      f" {name} failed, as shown above."
+    )
+  use(fail)
+  assert "its function make failed" in last_line(suites.make_suite, settings)
+  use(lambda found: None)
+  with pytest.raises(config_lib.ConfigError, match="make returned None; expec"):
+    suites.make_suite(settings)
 
 
 @pytest.mark.parametrize("name", sorted(SUITES))

@@ -78,6 +78,30 @@ def test_unreadable_fingerprint_is_named(tmp_path, text):
     workdir.check_workdir(_config(), tmp_path)
 
 
+def test_a_folder_that_can_be_made_is_not_made(tmp_path):
+  workdir.check_writable(tmp_path)
+  workdir.check_writable(tmp_path / "new" / "run")
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+  ("name", "cause"),
+  [
+    ("file", "Not a directory"),
+    ("file/run", "Not a directory"),
+    ("dangling", "No such file"),
+    ("a" * 300, "name too long"),
+    ("/proc/run", "/proc: No such file"),
+  ],
+)
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path, name, cause):
+  (tmp_path / "file").write_text("")
+  (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+  with pytest.raises(config_lib.ConfigError, match="^--workdir is ") as caught:
+    workdir.check_writable(tmp_path / name)
+  assert cause in str(caught.value)
+
+
 def test_a_look_writes_nothing(tmp_path):
   workdir.check_workdir(_config(), tmp_path)
   assert not list(tmp_path.iterdir())
