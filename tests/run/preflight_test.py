@@ -22,6 +22,7 @@ from arl_jax.run.suites import make_suite
 from arl_jax.synthesis.episode_file import save_episodes
 from arl_jax.synthesis.synthetic_episode import SyntheticEpisode, SyntheticTurn
 from tests import toy_runs
+from tests.envs import tiny_world
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "own-environment.md"
 TASK = Task(
@@ -146,9 +147,7 @@ def test_a_mistake_leaves_no_folder(key, value, message, tmp_path):
   ],
 )
 def test_each_key_of_search_is_named(changes, message, tmp_path, monkeypatch):
-  passage = {"id": "a/b/c", "title": "A: B", "text": "c"}
-  corpus = tmp_path / "corpus.jsonl"
-  corpus.write_text(json.dumps(passage) + "\n")
+  corpus = tiny_world.write_jsonl(tmp_path / "corpus.jsonl")
 
   class Encoder:
     fingerprint = "fake"
