@@ -33,7 +33,11 @@ CONFIG ?= configs/flight_booking.py
 WORKDIR ?= runs/$(subst :,_,$(subst .py,,$(notdir $(CONFIG))))
 ARGS ?=
 PYTEST_ARGS ?=
-PYTEST := pytest -q -n auto --maxprocesses 4 --dist loadfile
+# Tests wait at times, so one process more than there are cores; each may take
+# 4 GB.
+WORKERS ?= $(shell $(PYTHON) -c \
+  'import os; print(min((os.cpu_count() or 1) + 1, 4))' 2>/dev/null)
+PYTEST := pytest -q -n $(WORKERS) --dist loadfile
 
 # Large arrays come and go in every step. With huge pages the C library of Linux
 # takes a third less CPU time over them; other systems ignore this.
