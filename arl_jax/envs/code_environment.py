@@ -5,11 +5,12 @@ How actions look is written in `code_actions`, what it reads in `code_output`,
 and how it is judged in `rewards/code.py` and by a `Judge`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import hashlib
 from typing import Protocol
 
 from arl_jax.envs import code_output
+from arl_jax.envs.action_bound import bound_attempts
 from arl_jax.envs.code_actions import Attempt, read_action
 from arl_jax.envs.environment import StepResult
 from arl_jax.episode import Message, Task
@@ -192,7 +193,12 @@ class CodeEnv:
     found = read_action(action)
     given = [each.answer for each in found if each.answer is not None]
     is_final = bool(given) and all(each.code is None for each in found)
-    attempts = self._bound(found)
+    most = self._max_calls_per_turn
+    attempts = bound_attempts(
+      found,
+      most=most,
+      refuse=lambda start: Attempt(start=start, error=TOO_MANY.format(most)),
+    )
     before = self._num_clean, self._num_unsupported
     texts: list[str] = []
     num_failed = 0
@@ -251,17 +257,6 @@ class CodeEnv:
     session, self._session = self._session, None
     if session is not None:
       await session.__aexit__(None, None, None)
-
-  def _bound(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Keeps what an action may have, and one mistake for all the rest."""
-    most = self._max_calls_per_turn
-    answers = [each for each in attempts if each.answer is not None]
-    tried = [each for each in attempts if each.answer is None]
-    kept = [*tried[:most], *answers[:1]]
-    if len(tried) > most:
-      error = TOO_MANY.format(most)
-      kept.append(Attempt(start=tried[most].start, error=error))
-    return sorted(kept, key=lambda each: each.start)
 
   async def _respond(self, attempt: Attempt) -> tuple[str, bool]:
     """What an attempt is answered with, and whether it failed."""

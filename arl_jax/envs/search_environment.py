@@ -5,12 +5,13 @@ writes its calls as tags too (`search_tags`), or as JSON. How it is judged is
 written in `rewards/answers.py` and `rewards/search.py`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import dataclasses
 import hashlib
 from typing import Any, Literal
 
 from arl_jax.envs import search_tags, search_tasks, tool_environment
+from arl_jax.envs.action_bound import bound_attempts
 from arl_jax.envs.environment import StepResult
 from arl_jax.envs.search_index import Index
 from arl_jax.envs.search_tags import TagAttempt, TagStatus
@@ -149,7 +150,12 @@ class SearchEnv:
     if self._answer is not None:
       raise RuntimeError("step() after the final answer; call reset() first")
     found = list(self._read(action))
-    parts = self._bound(found)
+    most = self._max_calls_per_turn
+    parts = bound_attempts(
+      found,
+      most=most,
+      refuse=lambda start: _Part(start=start, error=TOO_MANY.format(most)),
+    )
     given = [part.answer for part in parts if part.answer is not None]
     is_final = bool(given) and not any(part.call for part in found)
     texts: list[str] = []
@@ -209,18 +215,6 @@ class SearchEnv:
         action = action[: attempt.start] + blank + action[attempt.end :]
     for attempt in search_tags.parse_tags(action, names=names):
       yield _tag_part(attempt)
-
-  def _bound(self, parts: Sequence[_Part]) -> list[_Part]:
-    """Keeps what an action may have, and one mistake for all the rest."""
-    most = self._max_calls_per_turn
-    ordered = sorted(parts, key=lambda part: part.start)
-    answers = [part for part in ordered if part.answer is not None]
-    tried = [part for part in ordered if part.answer is None]
-    kept = [*tried[:most], *answers[:1]]
-    if len(tried) > most:
-      error = TOO_MANY.format(most)
-      kept.append(_Part(start=tried[most].start, error=error))
-    return sorted(kept, key=lambda part: part.start)
 
   async def _respond(self, part: _Part, desk: SearchDesk) -> tuple[str, bool]:
     """What an attempt is answered with, and whether it failed."""
