@@ -1,12 +1,10 @@
 """How many tokens an episode to imitate has for the policy that will."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 import pathlib
 
-from arl_jax.config import blame
 from arl_jax.run.imitation import synthetic_row
-from arl_jax.run.initial_policy import make_tokenizer
+from arl_jax.run.initial_policy import blame_policy, make_tokenizer
 from arl_jax.run.parts import tokenizer_texts
 from arl_jax.run.settings import Settings
 from arl_jax.run.suite import Suite
@@ -30,9 +28,7 @@ def make_counter(
   Raises:
     ConfigError: the policy's tokenizer cannot be loaded.
   """
-  path = settings.policy.path
-  is_small = settings.policy.kind == "small"
-  with nullcontext() if is_small else blame("config.policy.path", path):
+  with blame_policy(settings.policy):
     tokenizer = make_tokenizer(
       settings.policy,
       texts=lambda: tokenizer_texts(suite, seed=settings.seed),

@@ -1,12 +1,14 @@
 """The policy that a run starts from: its tokenizer, shape and weights."""
 
 from collections.abc import Callable, Iterable
+import contextlib
 import dataclasses
 import pathlib
 from typing import Any, Literal
 
 import jax
 
+from arl_jax.config import blame
 from arl_jax.models import transformer
 from arl_jax.models.transformer import ModelConfig
 from arl_jax.text.tokenizer import (
@@ -70,6 +72,15 @@ class InitialPolicy:
   tokenizer: Tokenizer
   model: ModelConfig
   params: Any
+
+
+def blame_policy(
+  settings: PolicySettings,
+) -> contextlib.AbstractContextManager[None]:
+  """Names the path of a policy that is loaded for what goes wrong inside."""
+  if settings.kind == "small":
+    return contextlib.nullcontext()
+  return blame("config.policy.path", settings.path)
 
 
 def make_tokenizer(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent import futures
-import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -25,7 +24,11 @@ from arl_jax.learner.optimizer import make_optimizer, make_schedule
 from arl_jax.learner.state import ModelFns
 from arl_jax.learner.update import UpdateFns
 from arl_jax.models import kv_cache, transformer
-from arl_jax.run.initial_policy import InitialPolicy, make_initial_policy
+from arl_jax.run.initial_policy import (
+  InitialPolicy,
+  blame_policy,
+  make_initial_policy,
+)
 from arl_jax.run.settings import Settings
 from arl_jax.run.suite import Suite
 from arl_jax.run.suites import make_suite
@@ -178,11 +181,7 @@ def assemble(
   """
   suite = make_suite(settings.environment)
 
-  with (
-    contextlib.nullcontext()
-    if settings.policy.kind == "small"
-    else blame("config.policy.path", settings.policy.path)
-  ):
+  with blame_policy(settings.policy):
     policy = make_initial_policy(
       settings.policy,
       texts=lambda: tokenizer_texts(suite, seed=settings.seed),

@@ -105,15 +105,6 @@ async def _check_environment(
   places = np.linspace(0, len(stored) - 1, number).astype(int).tolist()
   found: list[str] = []
   for place in places:
-    refusal = await _refusal(
-      stored[place], make_environment, timeout_seconds=timeout_seconds
-    )
-    if refusal:
-      raise ValueError(
-        "it has episodes that are not of this environment, which cannot begin"
-        f" the task of episode {place}, {stored[place].task.task_id!r}:"
-        f" {refusal}. {_EXPECTED}"
-      )
     difference = await _difference(
       stored[place],
       make_environment,
@@ -121,6 +112,15 @@ async def _check_environment(
       timeout_seconds=timeout_seconds,
     )
     if difference:
+      refusal = await _refusal(
+        stored[place], make_environment, timeout_seconds=timeout_seconds
+      )
+      if refusal:
+        raise ValueError(
+          "it has episodes that are not of this environment, which cannot begin"
+          f" the task of episode {place}, {stored[place].task.task_id!r}:"
+          f" {refusal}. {_EXPECTED}"
+        )
       found.append(f"episode {place}: {difference}")
   # One that answers at once reads its prompt alone, which may be the same.
   if 2 * len(found) > number:
@@ -155,7 +155,7 @@ async def _refusal(
   except BrokenError as broken:
     return f"environment.reset raised {broken}"
   except Exception:
-    return ""  # not the task's fault; playing it will tell
+    return ""  # late, or fails to close: the difference says so
   return ""
 
 
