@@ -9,11 +9,9 @@ import re
 import signal
 import types
 
-import numpy as np
 import pytest
 
 from arl_jax import train
-from arl_jax.actors.policy import Completion
 from arl_jax.envs.flight_booking import FlightBookingEnv
 from arl_jax.run.imitation import prepare_batches, synthetic_row
 from arl_jax.run.parts import RunParts, assemble
@@ -25,6 +23,7 @@ from arl_jax.synthesis.flight_experts import ExpertMix
 from arl_jax.synthesis.replay import verify
 from arl_jax.synthesize import Options, main, synthesize
 from tests import toy_runs
+from tests.actors import fakes
 
 CONFIG = "--config=configs/flight_booking.py:runlocal"
 
@@ -226,13 +225,7 @@ class Reciter:
       await self.on_generate(session)
     text = self.always or next(self._actions[session])
     ids = self._tokenizer.encode(text)
-    ids.append(self._tokenizer.stop_ids[0])
-    return Completion(
-      token_ids=np.asarray(ids, np.int32),
-      logprobs=np.zeros(len(ids), np.float32),
-      policy_versions=np.zeros(len(ids), np.int32),
-      finish_reason="stop",
-    )
+    return fakes.stopped([*ids, self._tokenizer.stop_ids[0]])
 
   def end_session(self, session):
     pass

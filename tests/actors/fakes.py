@@ -58,6 +58,16 @@ def say(text: str) -> list[int]:
   return [*twins(text), STOP]
 
 
+def stopped(token_ids: Sequence[int]) -> Completion:
+  """What a policy of version 0 says that is sure of it."""
+  return Completion(
+    token_ids=np.asarray(token_ids, np.int32),
+    logprobs=np.zeros(len(token_ids), np.float32),
+    policy_versions=np.zeros(len(token_ids), np.int32),
+    finish_reason="stop",
+  )
+
+
 TOKENIZER = FakeTokenizer()
 CHAT = ChatFormat(cast(Tokenizer, TOKENIZER))
 TASK = Task(task_id="t", prompt="go")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arl_jax.actors.policy import Completion, SamplingParams
+from arl_jax.actors.policy import SamplingParams
 from arl_jax.actors.pool import Actor, run_tasks
 from arl_jax.actors.rollout import Limits
 from arl_jax.envs.code_questions import read_question
@@ -87,13 +87,7 @@ class ExpertPolicy:
         action = script.send(told)
     except StopIteration as end:
       action = f"<answer>{end.value}</answer>"
-    ids = np.asarray(fakes.say(action), np.int32)
-    return Completion(
-      token_ids=ids,
-      logprobs=np.zeros(len(ids), np.float32),
-      policy_versions=np.zeros(len(ids), np.int32),
-      finish_reason="stop",
-    )
+    return fakes.stopped(fakes.say(action))
 
   def end_session(self, session):
     del self._scripts[session]

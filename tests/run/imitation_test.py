@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 
-from arl_jax.actors.policy import Completion, SamplingParams
+from arl_jax.actors.policy import SamplingParams
 from arl_jax.actors.rollout import Limits, run_episode
 from arl_jax.envs import flight_tasks
 from arl_jax.episode import Row
@@ -16,6 +16,7 @@ from arl_jax.run.warmup import WarmupSettings
 from arl_jax.text.chat import ChatFormat
 from arl_jax.text.tokenizer import train_tokenizer
 from arl_jax.text.tool_calls import Style
+from tests.actors import fakes
 
 
 @functools.cache
@@ -42,13 +43,7 @@ class Reciter:
 
   async def generate(self, token_ids, *, sampling, session):
     ids = self._tokenizer.encode(next(self._actions))
-    ids.append(self._tokenizer.stop_ids[0])
-    return Completion(
-      token_ids=np.asarray(ids, np.int32),
-      logprobs=np.zeros(len(ids), np.float32),
-      policy_versions=np.zeros(len(ids), np.int32),
-      finish_reason="stop",
-    )
+    return fakes.stopped([*ids, self._tokenizer.stop_ids[0]])
 
   def end_session(self, session):
     pass
